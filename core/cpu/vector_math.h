@@ -1,0 +1,63 @@
+#pragma once
+// Elementary functions that compilers can turn into vector code inside a loop: no branches, no
+// calls. The f64 versions are the library's: f64 is the oracle, not the fast path.
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace xtrain {
+
+inline double vector_exp(double x) {
+  return std::exp(x);
+}
+
+// exp(x) in f32 to about 1 unit in the last place; 0 below -87.3 and infinity above 88.7.
+// x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) by its Taylor polynomial of degree 7, whose remainder
+// there is below 2^-27; 2^n by the exponent bits, in two factors so that n = 128 does not overflow.
+inline float vector_exp(float x) {
+  constexpr float kLog2e = 1.44269504f;
+  constexpr float kLn2High = 0.693145752f, kLn2Low = 1.42860677e-6f;  // their sum is ln 2
+  constexpr float kLowest = -87.3365402f, kHighest = 88.7228394f;
+  const float clamped = x < kLowest ? kLowest : (x > kHighest ? kHighest : x);
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  constexpr float kRound = 12582912.0f;
+  const float shifted = clamped * kLog2e + kRound;
+  const float n = shifted - kRound;
+  const float r = (clamped - n * kLn2High) - n * kLn2Low;
+  float p = 1.0f / 5040.0f;
+  p = p * r + 1.0f / 720.0f;
+  p = p * r + 1.0f / 120.0f;
+  p = p * r + 1.0f / 24.0f;
+  p = p * r + 1.0f / 6.0f;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
+  const int32_t half = exponent >> 1;
+  const float scale0 = std::bit_cast<float>((half + 127) << 23);
+  const float scale1 = std::bit_cast<float>((exponent - half + 127) << 23);
+  const float y = p * scale0 * scale1;
+  const float bounded = x < kLowest ? 0.0f : (x > kHighest ? INFINITY : y);
+  return x != x ? x : bounded;
+}
+
+// 1 / (1 + exp(-x)) without overflow.
+template <class A>
+inline A vector_sigmoid(A x) {
+  return A{1} / (A{1} + vector_exp(-x));
+}
+
+// tanh(x) = 1 - 2 / (exp(2x) + 1). Relative accuracy near 0 comes from the odd Taylor polynomial.
+inline double vector_tanh(double x) {
+  return std::tanh(x);
+}
+inline float vector_tanh(float x) {
+  const float x2 = x * x;
+  const float small =
+      x + x * x2 * (-1.0f / 3 + x2 * (2.0f / 15 + x2 * (-17.0f / 315 + x2 * (62.0f / 2835))));
+  const float large = 1.0f - 2.0f / (vector_exp(2.0f * x) + 1.0f);
+  return std::abs(x) < 0.3f ? small : large;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,18 @@
+#pragma once
+// Matrix product, without gradients: c = alpha * a b + beta * c.
+//
+// a [..., M, K], b [..., K, N], c [..., M, N]; leading dimensions equal (use expand to repeat a
+// batch). Transposes are said by strides: pass x.transpose(-1, -2). In each matrix one of the two
+// dimensions must have stride 1 (or size 1); an operand that has neither is copied.
+// dtypes: a and b equal; c the same, or f32 where they are bf16. Sums are kept in f64 for f64, else
+// in f32, and round once. beta 0 overwrites c, whatever it held (NaN included); K 0 gives beta * c.
+// The result has the same bits for any number of threads. Backends differ in rounding only.
+
+#include "core/tensor.h"
+
+namespace xtrain {
+
+void gemm(const Context& ctx, const Tensor& a, const Tensor& b, Tensor c, double alpha = 1.0,
+          double beta = 0.0);
+
+}  // namespace xtrain

@@ -1,0 +1,40 @@
+#pragma once
+// The contract between gemm and its backends.
+
+#include "core/dispatch.h"
+#include "core/shape.h"
+
+namespace xtrain {
+
+// A matrix whose rows (transposed: columns) are contiguous and `ld` elements apart.
+struct GemmOperand {
+  int64_t ld = 0;
+  bool transposed = false;
+};
+
+// c[i] = alpha * a[i] b[i] + beta * c[i] for every batch index i; c lies by rows.
+struct GemmProblem {
+  int64_t m = 0, n = 0, k = 0;
+  double alpha = 1.0, beta = 0.0;
+  GemmOperand a, b;
+  int64_t ldc = 0;
+  Shape batch;  // leading sizes, possibly none
+  Strides batch_stride_a, batch_stride_b, batch_stride_c;
+
+  int64_t batches() const { return numel_of(batch); }
+  // Elements from the first matrix to matrix `index` in row-major batch order.
+  int64_t batch_offset(const Strides& strides, int64_t index) const {
+    int64_t offset = 0;
+    for (int i = batch.rank() - 1; i >= 0; --i) {
+      offset += index % batch[i] * strides[i];
+      index /= batch[i];
+    }
+    return offset;
+  }
+};
+
+// Computes with the context's backend; Error when the device does not have it.
+template <class T, class Out>
+void gemm_kernel(const Cpu& cpu, const GemmProblem& problem, const T* a, const T* b, Out* c);
+
+}  // namespace xtrain

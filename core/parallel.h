@@ -1,0 +1,38 @@
+#pragma once
+// Parallel loops on the CPU. Work is cut into pieces whose borders do not depend on the number of
+// threads, and no sum is ever split among threads, so the result has the same bits on any number of
+// them. The body must not throw.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/dispatch.h"
+
+namespace xtrain {
+
+// body(i) for i in [0, count).
+template <class Body>
+void parallel_for(const Cpu& cpu, int64_t count, Body&& body) {
+  const int threads = static_cast<int>(std::min<int64_t>(cpu.threads(), count));
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t i = 0; i < count; ++i) body(i);
+}
+
+// body(begin, end) for consecutive blocks of `block` out of [0, count); the last may be shorter.
+template <class Body>
+void parallel_blocks(const Cpu& cpu, int64_t count, int64_t block, Body&& body) {
+  const int64_t blocks = (count + block - 1) / block;
+  parallel_for(cpu, blocks, [&](int64_t i) { body(i * block, std::min(count, (i + 1) * block)); });
+}
+
+// Elements of a cheap element-wise loop that are worth a thread's while.
+inline constexpr int64_t kElementBlock = 8192;
+
+// The cores that this process may use (its inherited affinity mask).
+int available_cores();
+
+// Binds thread i of parallel loops of `threads` threads to the i-th core of the inherited mask.
+// Unbound threads may share a core for milliseconds at a time. For programs that own their cores.
+void bind_threads(int threads);
+
+}  // namespace xtrain

@@ -1,0 +1,17 @@
+#pragma once
+// The kernels of activation.h over n contiguous elements.
+
+#include "core/dispatch.h"
+#include "ops/activation/activation.h"
+
+namespace xtrain {
+
+template <class T>
+void activation_forward(const Cpu& cpu, Activation kind, int64_t n, const T* x, T* y);
+
+// dx may be dy.
+template <class T>
+void activation_backward(const Cpu& cpu, Activation kind, int64_t n, const T* x, const T* dy,
+                         T* dx);
+
+}  // namespace xtrain

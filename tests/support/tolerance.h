@@ -1,0 +1,29 @@
+#pragma once
+// The one place that says how far a result may be from its reference.
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace xtrain {
+
+// Largest difference allowed, as a share of the reference's largest magnitude, for values computed
+// in `dtype` through sums of `length` terms. Rounding errors of a sum of n terms grow like sqrt(n)
+// units in the last place; the factor covers a handful of roundings before and after the sum. bf16
+// values are summed in f32, so there only the roundings of inputs and result count.
+inline double tolerance(Dtype dtype, int64_t length = 1) {
+  constexpr double kRoundings = 4.0;
+  const double growth = dtype == Dtype::bf16 ? 1.0 : std::sqrt(static_cast<double>(length));
+  return kRoundings * epsilon_of(dtype) * growth;
+}
+
+// What finite differences in f64 resolve.
+inline constexpr double kGradCheckTolerance = 1e-6;
+
+// Two ways of computing one function, both in f64 or both in f32.
+inline double twin_tolerance(Dtype dtype) {
+  return dtype == Dtype::f64 ? 1e-12 : dtype == Dtype::f32 ? 1e-5 : 4.0 * epsilon_of(Dtype::bf16);
+}
+
+}  // namespace xtrain
