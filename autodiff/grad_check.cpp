@@ -63,20 +63,28 @@ std::vector<Values> analytic_gradients(const Context& ctx, const Differentiable&
   return gradients;
 }
 
-double numeric_derivative(const Context& ctx, const Differentiable& function,
-                          std::vector<Tensor> inputs, size_t input, int64_t element,
-                          const GradCheckOptions& options) {
-  Values x = to_host<double>(ctx, inputs[input]);
-  const Shape shape = inputs[input].shape();
-  const double center = x[element], h = options.step * std::max(1.0, std::abs(center));
-  const auto at = [&](double value) {
-    x[element] = value;
-    inputs[input] = from_host(ctx, x, shape);
-    return weighted_sum(ctx, function, inputs, options.seed);
-  };
-  // The distance that was really stepped, after rounding.
-  const double above = center + h, below = center - h;
-  return (at(above) - at(below)) / (above - below);
+// The slope of f at x by central differences.
+double central_difference(double x, double step, const std::function<double(double)>& f) {
+  const double h = step * std::max(1.0, std::abs(x));
+  const double above = x + h, below = x - h;  // the distance really stepped, after rounding
+  return (f(above) - f(below)) / (above - below);
+}
+
+// Compares the analytic gradient with numeric(element) at elements spread evenly over it.
+GradCheckInput compare(const Values& analytic, const GradCheckOptions& options,
+                       const std::function<double(int64_t)>& numeric) {
+  const int64_t count = static_cast<int64_t>(analytic.size());
+  const int64_t checked = std::min(count, options.max_elements);
+  double difference = 0.0, largest = 0.0;
+  for (int64_t n = 0; n < checked; ++n) {
+    const int64_t element = n * count / checked;
+    const double expected = numeric(element);
+    const double error = std::abs(analytic[element] - expected);
+    if (std::isnan(error)) return {error, n + 1};
+    difference = std::max(difference, error);
+    largest = std::max(largest, std::abs(expected));
+  }
+  return {largest > 0.0 ? difference / largest : difference, checked};
 }
 
 }  // namespace
@@ -90,19 +98,42 @@ std::vector<GradCheckInput> grad_check(const Context& ctx, const Differentiable&
     if (!is_floating(inputs[i].dtype())) continue;
     check(inputs[i].dtype() == Dtype::f64, "grad_check: inputs must be f64; got ",
           inputs[i].dtype());
-    const int64_t count = inputs[i].numel();
-    const int64_t checked = std::min(count, options.max_elements);
-    double difference = 0.0, largest = 0.0;
-    for (int64_t n = 0; n < checked; ++n) {
-      const int64_t element = n * count / checked;
-      const double numeric = numeric_derivative(
-          ctx, function, std::vector<Tensor>(inputs.begin(), inputs.end()), i, element, options);
-      const double error = std::abs(analytic[i][element] - numeric);
-      difference = std::isnan(error) ? error : std::max(difference, error);
-      largest = std::max(largest, std::abs(numeric));
-      if (std::isnan(error)) break;
-    }
-    results[i] = {largest > 0.0 ? difference / largest : difference, checked};
+    std::vector<Tensor> varied(inputs.begin(), inputs.end());
+    Values x = to_host<double>(ctx, inputs[i]);
+    results[i] = compare(analytic[i], options, [&](int64_t element) {
+      const double center = x[element];
+      const double slope = central_difference(center, options.step, [&](double value) {
+        x[element] = value;
+        varied[i] = from_host(ctx, x, inputs[i].shape());
+        return weighted_sum(ctx, function, varied, options.seed);
+      });
+      x[element] = center;
+      return slope;
+    });
+  }
+  return results;
+}
+
+std::vector<GradCheckInput> grad_check(const Context& ctx, ParameterSet& parameters,
+                                       const std::function<Var(Tape* tape)>& loss,
+                                       const GradCheckOptions& options) {
+  parameters.clear_grads();
+  Tape tape(ctx);
+  tape.backward(loss(&tape));
+  parameters.zero_missing_grads(ctx);
+  std::vector<GradCheckInput> results;
+  for (Parameter& p : parameters.list()) {
+    const Values analytic = to_host<double>(ctx, p.grad);
+    const Values x = to_host<double>(ctx, p.value);
+    results.push_back(compare(analytic, options, [&](int64_t element) {
+      const auto at = [&](double value) {
+        p.value.mutable_data<double>()[element] = value;
+        return to_host<double>(ctx, loss(nullptr).value)[0];
+      };
+      const double slope = central_difference(x[element], options.step, at);
+      p.value.mutable_data<double>()[element] = x[element];
+      return slope;
+    }));
   }
   return results;
 }

@@ -32,4 +32,10 @@ std::vector<GradCheckInput> grad_check(const Context& ctx, const Differentiable&
                                        std::span<const Tensor> inputs,
                                        const GradCheckOptions& options = {});
 
+// The same for the parameters of a model: `loss` computes a value of one element from them, with
+// the tape or without. One result per parameter, in the set's order. Parameters must be f64.
+std::vector<GradCheckInput> grad_check(const Context& ctx, ParameterSet& parameters,
+                                       const std::function<Var(Tape* tape)>& loss,
+                                       const GradCheckOptions& options = {});
+
 }  // namespace xtrain

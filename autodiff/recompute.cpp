@@ -45,10 +45,9 @@ class RecomputeNode final : public Node {
         inputs.emplace_back(value);
         continue;
       }
-      Tensor so_far = g.release(static_cast<int>(i));
-      const Dtype dtype = so_far.defined() ? so_far.dtype() : value.dtype();
-      inputs.push_back(tape.leaf(value, dtype));
-      tape.preset_grad(inputs.back(), std::move(so_far));
+      const int input = static_cast<int>(i);
+      inputs.push_back(tape.leaf(value, g.dtype(input)));
+      tape.preset_grad(inputs.back(), g.release(input));
     }
     return inputs;
   }

@@ -287,7 +287,11 @@ void Tape::sum_views(const std::vector<int>& views, Tensor sum) {
     if (lies_in_region(slots_[v])) written.push_back(slots_[v].view);
   }
   const bool all_written = written.size() == 1 && written[0].covers_base();
-  if (!all_written) zero_holes(ctx_, sum, written.empty() ? 0 : written[0].dim, written);
+  if (written.empty()) {
+    fill(ctx_, sum, 0.0);
+  } else if (!all_written) {
+    zero_holes(ctx_, sum, written[0].dim, written);
+  }
   for (int v : views) {
     const Slot& slot = slots_[v];
     if (lies_in_region(slot)) continue;
@@ -332,6 +336,10 @@ Tensor Gradients::take(int output) {
 
 bool Gradients::wanted(int input) const {
   return inputs_[input] >= 0;
+}
+
+Dtype Gradients::dtype(int input) const {
+  return tape_.slots_[inputs_[input]].dtype;
 }
 
 void Gradients::give(int input, Tensor dx) {

@@ -69,6 +69,9 @@ class Gradients {
   // Whether d(loss)/d(input) is needed by anything; when not, computing it is a waste.
   bool wanted(int input) const;
 
+  // The dtype in which a wanted gradient is summed.
+  Dtype dtype(int input) const;
+
   // Adds dx to the input's gradient. dx has the input's shape, any strides and floating dtype; it
   // may be shared with other slots and is never written after this.
   void give(int input, Tensor dx);

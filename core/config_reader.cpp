@@ -18,7 +18,6 @@ using Json = nlohmann::ordered_json;
 struct ConfigReader::Entry {
   std::string section;
   std::optional<std::string> key;  // none: the entry is the section itself
-  std::string origin;
   Json value;
   bool is_text = false;  // value is a string still to be read according to the key's type
 };
@@ -302,11 +301,11 @@ void ConfigReader::add_file(const std::string& path) {
 void ConfigReader::add_json(std::string_view json, const std::string& origin) {
   const Json root = parse_json(json, origin);
   check_input(root.is_object(), origin, ": must hold a JSON object of sections; got ", shown(root));
-  Layer layer;
+  Layer layer{origin, {}};
   for (const auto& [section, keys] : root.items()) {
-    layer.push_back({section, std::nullopt, origin, keys.is_object() ? Json::object() : keys});
+    layer.entries.push_back({section, std::nullopt, keys.is_object() ? Json::object() : keys});
     if (!keys.is_object()) continue;
-    for (const auto& [key, value] : keys.items()) layer.push_back({section, key, origin, value});
+    for (const auto& [key, value] : keys.items()) layer.entries.push_back({section, key, value});
   }
   layers_.push_back(std::move(layer));
 }
@@ -314,8 +313,8 @@ void ConfigReader::add_json(std::string_view json, const std::string& origin) {
 void ConfigReader::set(std::string section, std::string key, std::string value,
                        std::string origin) {
   check_input(is_utf8(value), origin, ": the value must be valid UTF-8");
-  layers_.push_back({{std::move(section), std::move(key), std::move(origin), std::move(value),
-                      /*is_text=*/true}});
+  Entry entry{std::move(section), std::move(key), std::move(value), /*is_text=*/true};
+  layers_.push_back({std::move(origin), {std::move(entry)}});
 }
 
 void ConfigReader::set(std::string section, std::string key, std::vector<std::string> values,
@@ -323,7 +322,8 @@ void ConfigReader::set(std::string section, std::string key, std::vector<std::st
   for (const std::string& value : values) {
     check_input(is_utf8(value), origin, ": the value must be valid UTF-8");
   }
-  layers_.push_back({{std::move(section), std::move(key), std::move(origin), std::move(values)}});
+  Entry entry{std::move(section), std::move(key), std::move(values)};
+  layers_.push_back({std::move(origin), {std::move(entry)}});
 }
 
 void ConfigReader::set(std::string_view assignment) {
@@ -343,7 +343,7 @@ bool ConfigReader::has(std::string_view section, std::string_view key) const {
     return entry.section == section && entry.key == key;
   };
   return std::any_of(layers_.begin(), layers_.end(), [&](const Layer& layer) {
-    return std::any_of(layer.begin(), layer.end(), gives_it);
+    return std::any_of(layer.entries.begin(), layer.entries.end(), gives_it);
   });
 }
 
@@ -361,18 +361,18 @@ void ConfigReader::read_layer(const Layer& layer,
     bool is_shared;
   };
   std::vector<Assignment> assignments;
-  for (const Entry& entry : layer) {
+  for (const Entry& entry : layer.entries) {
     const auto section =
         std::find_if(sections.begin(), sections.end(),
                      [&](const ConfigSection& each) { return each.name == entry.section; });
-    if (section == sections.end()) reject_section(entry.origin, entry.section, sections);
+    if (section == sections.end()) reject_section(layer.origin, entry.section, sections);
     if (!entry.key) {
-      check_input(entry.value.is_object(), entry.origin, ": section \"", entry.section,
+      check_input(entry.value.is_object(), layer.origin, ": section \"", entry.section,
                   "\" must be an object of keys; got ", shown(entry.value));
       continue;
     }
     const auto fields = fields_named(*section, *entry.key);
-    if (fields.empty()) reject_key(entry.origin, *section, *entry.key, sections);
+    if (fields.empty()) reject_key(layer.origin, *section, *entry.key, sections);
     for (const ConfigField* field : fields) {
       assignments.push_back({*section, *field, entry, fields.size() > 1});
     }
@@ -381,13 +381,13 @@ void ConfigReader::read_layer(const Layer& layer,
   for (const bool shared : {true, false}) {
     for (const auto& [section, field, entry, is_shared] : assignments) {
       if (is_shared != shared) continue;
-      check_input(shared || given.insert(&field).second, entry.origin, ": ", section.name, ".",
+      check_input(shared || given.insert(&field).second, layer.origin, ": ", section.name, ".",
                   *entry.key, " is another name of a key that is given too; give one of them");
       const Json value =
           entry.is_text
               ? std::visit(FromText{entry.value.get_ref<const std::string&>()}, field.target)
               : entry.value;
-      check_input(std::visit(Assign{value}, field.target), entry.origin, ": ", section.name, ".",
+      check_input(std::visit(Assign{value}, field.target), layer.origin, ": ", section.name, ".",
                   *entry.key, " must be ", expected_value(field), "; got ", shown(value));
     }
   }
@@ -400,8 +400,7 @@ void ConfigReader::check_required(const std::vector<ConfigSection>& sections) co
       const bool given =
           std::any_of(field.aliases.begin(), field.aliases.end(),
                       [&](const std::string& alias) { return has(section.name, alias); });
-      const bool has_source = !layers_.empty() && !layers_[0].empty();
-      check_input(given, has_source ? layers_[0][0].origin : "config", ": ", section.name, ".",
+      check_input(given, layers_.empty() ? "config" : layers_[0].origin, ": ", section.name, ".",
                   field.key, " is required and missing; give ", expected_value(field));
     }
   }

@@ -41,7 +41,10 @@ class ConfigReader {
 
  private:
   struct Entry;
-  using Layer = std::vector<Entry>;
+  struct Layer {
+    std::string origin;
+    std::vector<Entry> entries;
+  };
 
   void read_layer(const Layer& layer, const std::vector<ConfigSection>& sections) const;
   void check_required(const std::vector<ConfigSection>& sections) const;

@@ -31,14 +31,13 @@ void unmap(std::span<const std::byte> bytes) {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   // Without O_NONBLOCK, opening a named pipe would wait for a writer before it could be refused.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.value < 0) reject_input(path, ": cannot open the file: ", std::strerror(errno));
+  if (file.value < 0) reject_input(path, ": cannot be opened: ", std::strerror(errno));
   struct stat status {};
   if (::fstat(file.value, &status) != 0) {
     fail(path, ": cannot read the file's size: ", std::strerror(errno));
   }
-  check_input(!S_ISDIR(status.st_mode), path, ": must be a file; got a directory");
-  check_input(S_ISREG(status.st_mode), path,
-              ": must be a regular file; got a device, pipe or socket");
+  check_input(!S_ISDIR(status.st_mode), path, ": is a directory; name the files in it");
+  check_input(S_ISREG(status.st_mode), path, ": must be a regular file");
   if (status.st_size == 0) return;
   const size_t size = static_cast<size_t>(status.st_size);
   void* const start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.value, 0);

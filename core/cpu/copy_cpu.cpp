@@ -1,3 +1,5 @@
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "core/copy.h"
@@ -28,6 +30,27 @@ void check_same_shape(const Tensor& source, const Tensor& target, const char* op
         target.shape());
 }
 
+// Through f32 a value would round twice. Rounding to f32 "to odd" (what is cut off sets the last
+// bit) leaves enough to tell on which side of a tie it lies.
+BFloat16 round_to_bf16(double x) {
+  const float nearest = static_cast<float>(x);
+  const double error = x - static_cast<double>(nearest);
+  if (error == 0.0 || error != error) return nearest;
+  uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  if (std::abs(static_cast<double>(nearest)) > std::abs(x)) --bits;
+  return std::bit_cast<float>(bits | 1u);
+}
+
+template <class To, class From>
+To convert(From x) {
+  if constexpr (std::is_same_v<To, BFloat16> && !std::is_same_v<From, BFloat16> &&
+                !std::is_same_v<From, float>) {
+    return round_to_bf16(static_cast<double>(x));
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
 template <class From, class To>
 void copy_row(const From* source, int64_t source_stride, To* target, int64_t target_stride,
               int64_t length) {
@@ -36,11 +59,11 @@ void copy_row(const From* source, int64_t source_stride, To* target, int64_t tar
       std::memcpy(target, source, length * sizeof(To));
       return;
     }
-    for (int64_t i = 0; i < length; ++i) target[i] = static_cast<To>(source[i]);
+    for (int64_t i = 0; i < length; ++i) target[i] = convert<To>(source[i]);
     return;
   }
   for (int64_t i = 0; i < length; ++i) {
-    target[i * target_stride] = static_cast<To>(source[i * source_stride]);
+    target[i * target_stride] = convert<To>(source[i * source_stride]);
   }
 }
 
@@ -79,7 +102,7 @@ void add_into(const Context& ctx, const Tensor& source, Tensor target) {
         To* yi = y + at[1];
         const int64_t sx = loop.row_stride(0), sy = loop.row_stride(1);
         for (int64_t i = 0; i < length; ++i) {
-          yi[i * sy] = static_cast<To>(static_cast<Sum>(yi[i * sy]) + static_cast<Sum>(xi[i * sx]));
+          yi[i * sy] = convert<To>(static_cast<Sum>(yi[i * sy]) + static_cast<Sum>(xi[i * sx]));
         }
       });
     });
@@ -91,7 +114,7 @@ void fill(const Context& ctx, Tensor target, double value) {
   dispatch_any(target.dtype(), [&](auto scalar) {
     using T = decltype(scalar);
     T* y = target.mutable_data<T>();
-    const T v = static_cast<T>(value);
+    const T v = convert<T>(value);
     parallel_strided(Cpu{ctx}, loop, [&](const auto& at, int64_t length) {
       for (int64_t i = 0; i < length; ++i) y[at[0] + i * loop.row_stride(0)] = v;
     });

@@ -1,0 +1,218 @@
+#include "model/layers.h"
+
+#include <cmath>
+
+#include "autodiff/recompute.h"
+#include "ops/activation/activation.h"
+#include "ops/linear/linear.h"
+#include "ops/qk_norm_rope/qk_norm_rope.h"
+#include "ops/swiglu/swiglu.h"
+#include "ops/view/view.h"
+
+namespace xtrain {
+namespace {
+
+Var optional_use(const Pass& pass, Parameter* parameter) {
+  return parameter ? use(pass.tape, *parameter) : Var();
+}
+
+// Runs body(pass, x), to be run again in backward instead of keeping what it computes.
+template <class Body>
+Var recomputed(const Pass& pass, const Var& x, std::span<Parameter* const> parameters,
+               const Body& body) {
+  const Block block = [body, pass](Tape* tape, std::span<const Var> in) {
+    return std::vector<Var>{body(pass.on(tape), in[0])};
+  };
+  return recompute(pass.tape, block, std::span(&x, 1), parameters)[0];
+}
+
+}  // namespace
+
+// --- projection ----------------------------------------------------------------------------------
+
+Projection::Projection(ParameterSet& set, const std::string& name, int64_t out, int64_t in,
+                       bool has_bias, double std) {
+  weight = &set.add(name + ".weight", {out, in}, ParameterKind::matrix, 0.0, std);
+  if (has_bias) bias = &set.add(name + ".bias", {out}, ParameterKind::vector, 0.0, 0.0);
+}
+
+Var Projection::operator()(const Pass& pass, const Var& x) const {
+  return linear(pass.ctx, x, use(pass.tape, *weight), optional_use(pass, bias));
+}
+
+void Projection::list(std::vector<Parameter*>& parameters) const {
+  parameters.push_back(weight);
+  if (bias) parameters.push_back(bias);
+}
+
+// --- norm ----------------------------------------------------------------------------------------
+
+Norm::Norm(ParameterSet& set, const std::string& name, const ModelConfig& config)
+    : kind(config.norm), eps(config.rms_norm_eps) {
+  const Shape shape{config.hidden_size};
+  weight = &set.add(name + ".weight", shape, ParameterKind::vector, 1.0, 0.0);
+  if (kind == NormKind::layer) {
+    bias = &set.add(name + ".bias", shape, ParameterKind::vector, 0.0, 0.0);
+  }
+}
+
+Var Norm::operator()(const Pass& pass, const Var& x) const {
+  return norm(pass.ctx, x, use(pass.tape, *weight), optional_use(pass, bias), kind, eps);
+}
+
+AddNorm Norm::after_branch(const Pass& pass, const Var& x, const Var& branch) const {
+  const auto add = pass.exec.fused ? add_norm : add_norm_composed;
+  return add(pass.ctx, x, branch, use(pass.tape, *weight), optional_use(pass, bias), kind, eps);
+}
+
+void Norm::list(std::vector<Parameter*>& parameters) const {
+  parameters.push_back(weight);
+  if (bias) parameters.push_back(bias);
+}
+
+// --- attention -----------------------------------------------------------------------------------
+
+SelfAttention::SelfAttention(ParameterSet& set, const std::string& name, const ModelConfig& config,
+                             double out_std, uint64_t dropout_site)
+    : heads(config.num_attention_heads),
+      kv_heads(config.num_key_value_heads),
+      head_dim(config.head_dim),
+      qk_norm_eps(config.rms_norm_eps),
+      pairing(config.rope_pairing),
+      probability_dropout{config.attn_pdrop, dropout_site},
+      qkv(set, name + ".qkv_proj", (heads + 2 * kv_heads) * head_dim, config.hidden_size,
+          config.attention_bias, config.initializer_range) {
+  if (config.qk_norm) {
+    q_norm = &set.add(name + ".q_norm.weight", {head_dim}, ParameterKind::vector, 1.0, 0.0);
+    k_norm = &set.add(name + ".k_norm.weight", {head_dim}, ParameterKind::vector, 1.0, 0.0);
+  }
+  out = Projection(set, name + ".o_proj", config.hidden_size, heads * head_dim,
+                   config.attention_output_bias, out_std);
+}
+
+Var SelfAttention::operator()(const Pass& pass, const Var& x) const {
+  if (pass.exec.recompute != RecomputeLevel::attention) return branch(pass, x);
+  return recomputed(pass, x, parameters(),
+                    [this](const Pass& p, const Var& in) { return branch(p, in); });
+}
+
+Var SelfAttention::branch(const Pass& pass, const Var& x) const {
+  Var packed = qkv(pass, x);  // [B, T, (H + 2 KV) D]
+  if (q_norm || pass.rope) {
+    const QkNormRope options{heads, kv_heads, head_dim, qk_norm_eps, pairing};
+    const auto transform = pass.exec.fused ? qk_norm_rope : qk_norm_rope_composed;
+    packed = transform(pass.ctx, packed, optional_use(pass, q_norm), optional_use(pass, k_norm),
+                       options, pass.rope, pass.positions);
+  }
+  const int64_t q_width = heads * head_dim, kv_width = kv_heads * head_dim;
+  const std::vector<Var> parts = split(pass.ctx, packed, -1, {q_width, kv_width, kv_width});
+  AttentionOptions options;
+  options.dropout = probability_dropout;
+  options.mask = pass.mask;
+  const Var mixed = xtrain::attention(
+      pass.ctx, split_heads(pass.ctx, parts[0], heads), split_heads(pass.ctx, parts[1], kv_heads),
+      split_heads(pass.ctx, parts[2], kv_heads), options, pass.exec.attention);
+  return out(pass, merge_heads(pass.ctx, mixed));
+}
+
+std::vector<Parameter*> SelfAttention::parameters() const {
+  std::vector<Parameter*> parameters;
+  qkv.list(parameters);
+  if (q_norm) parameters.insert(parameters.end(), {q_norm, k_norm});
+  out.list(parameters);
+  return parameters;
+}
+
+// --- mlp -----------------------------------------------------------------------------------------
+
+Mlp::Mlp(ParameterSet& set, const std::string& name, const ModelConfig& config, double out_std)
+    : kind(config.activation),
+      in(set, name + (kind == MlpKind::swiglu ? ".gate_up_proj" : ".up_proj"),
+         config.intermediate_size * (kind == MlpKind::swiglu ? 2 : 1), config.hidden_size,
+         config.mlp_bias, config.initializer_range),
+      out(set, name + ".down_proj", config.hidden_size, config.intermediate_size, config.mlp_bias,
+          out_std) {}
+
+Var Mlp::operator()(const Pass& pass, const Var& x) const {
+  const Var hidden = in(pass, x);
+  const auto rest = [this](const Pass& p, const Var& h) { return out(p, activate(p, h)); };
+  if (pass.exec.recompute != RecomputeLevel::activations) return rest(pass, hidden);
+  std::vector<Parameter*> parameters;
+  out.list(parameters);
+  return recomputed(pass, hidden, parameters, rest);
+}
+
+Var Mlp::activate(const Pass& pass, const Var& x) const {
+  switch (kind) {
+    case MlpKind::swiglu:
+      return pass.exec.fused ? swiglu(pass.ctx, x) : swiglu_composed(pass.ctx, x);
+    case MlpKind::gelu:
+      return gelu_tanh(pass.ctx, x);
+    case MlpKind::gelu_erf:
+      return gelu(pass.ctx, x);
+  }
+  return x;
+}
+
+std::vector<Parameter*> Mlp::parameters() const {
+  std::vector<Parameter*> parameters;
+  in.list(parameters);
+  out.list(parameters);
+  return parameters;
+}
+
+// --- layer ---------------------------------------------------------------------------------------
+
+namespace {
+
+// Two branches a layer are added to the residual stream; their variances must not add up with
+// depth (Radford et al., "Language models are unsupervised multitask learners", section 2.3).
+double branch_std(const ModelConfig& config) {
+  return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+}
+
+}  // namespace
+
+DecoderLayer::DecoderLayer(ParameterSet& set, const std::string& name, const ModelConfig& config,
+                           uint64_t first_site)
+    : attention_norm(set, name + ".input_layernorm", config),
+      attention(set, name + ".self_attn", config, branch_std(config), first_site),
+      mlp_norm(set, name + ".post_attention_layernorm", config),
+      mlp(set, name + ".mlp", config, branch_std(config)),
+      attention_dropout{config.resid_pdrop, first_site + 1},
+      mlp_dropout{config.resid_pdrop, first_site + 2} {}
+
+Residual DecoderLayer::operator()(const Pass& pass, const Residual& in) const {
+  if (pass.exec.recompute != RecomputeLevel::block) return forward(pass, in);
+  std::vector<Var> inputs{in.x};
+  if (in.branch.defined()) inputs.push_back(in.branch);
+  const Block block = [this, pass](Tape* tape, std::span<const Var> x) {
+    const Residual result = forward(pass.on(tape), {x[0], x.size() > 1 ? x[1] : Var()});
+    return std::vector<Var>{result.x, result.branch};
+  };
+  const std::vector<Var> outputs = recompute(pass.tape, block, inputs, parameters());
+  return {outputs[0], outputs[1]};
+}
+
+Residual DecoderLayer::forward(const Pass& pass, const Residual& in) const {
+  AddNorm first{in.x, Var()};
+  if (in.branch.defined()) {
+    first = attention_norm.after_branch(pass, in.x, in.branch);
+  } else {
+    first.normed = attention_norm(pass, in.x);
+  }
+  const Var attended = dropout(pass.ctx, attention(pass, first.normed), attention_dropout);
+  const AddNorm second = mlp_norm.after_branch(pass, first.sum, attended);
+  return {second.sum, dropout(pass.ctx, mlp(pass, second.normed), mlp_dropout)};
+}
+
+std::vector<Parameter*> DecoderLayer::parameters() const {
+  std::vector<Parameter*> all;
+  attention_norm.list(all);
+  for (Parameter* p : attention.parameters()) all.push_back(p);
+  mlp_norm.list(all);
+  for (Parameter* p : mlp.parameters()) all.push_back(p);
+  return all;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,66 @@
+#pragma once
+// A decoder-only transformer: embedding, pre-norm layers, final norm, head. GPT-2, Llama, Qwen2 and
+// Qwen3 are configurations of it.
+//
+//   x = embed(ids) (+ embed_positions(positions))
+//   layer: x += attention(norm(x)); x += mlp(norm(x))
+//   logits = norm(x) head^T, where a tied head is the embedding
+
+#include <deque>
+
+#include "model/config.h"
+#include "model/exec.h"
+#include "model/layers.h"
+#include "ops/cross_entropy/cross_entropy.h"
+
+namespace xtrain {
+
+// Rows of token ids, all of one length.
+struct TokenBatch {
+  Tensor inputs;   // [B, T] i32
+  Tensor targets;  // [B, T] i32, kIgnoredTarget where a position does not count; unused for logits
+};
+
+inline constexpr int32_t kIgnoredTarget = -100;
+
+// The batch as tensors on the context's device. `targets` may be empty.
+TokenBatch token_batch(const Context& ctx, std::span<const int32_t> inputs,
+                       std::span<const int32_t> targets, int64_t batch_size);
+
+class TinyTransformer {
+ public:
+  // Allocates parameters and gradients in the dtype of the computation; values are undefined until
+  // initialize() or a checkpoint fills them. InputError when the config does not hold together.
+  TinyTransformer(const Context& ctx, const ModelConfig& config, Dtype dtype);
+  TinyTransformer(const TinyTransformer&) = delete;
+  TinyTransformer& operator=(const TinyTransformer&) = delete;
+
+  // Fresh weights, a function of the seed and each parameter's name.
+  void initialize(const Context& ctx, uint64_t seed);
+
+  // Sum and number of the losses of the counted targets. With a null tape only values. T must not
+  // exceed max_position_embeddings. exec.dtype must be the model's.
+  Loss loss(const Context& ctx, Tape* tape, const TokenBatch& batch, const Exec& exec);
+
+  // [B, T, vocab_size].
+  Var logits(const Context& ctx, Tape* tape, const TokenBatch& batch, const Exec& exec);
+
+  const ModelConfig& config() const { return config_; }
+  ParameterSet& parameters() { return parameters_; }
+
+ private:
+  Var hidden(const Context& ctx, Tape* tape, const Tensor& inputs, const Exec& exec);
+  Pass pass_for(const Context& ctx, Tape* tape, const Tensor& inputs, const Exec& exec) const;
+
+  ModelConfig config_;
+  Dtype dtype_;
+  ParameterSet parameters_;
+  Parameter* embedding_ = nullptr;
+  Parameter* position_embedding_ = nullptr;  // learned positions
+  std::deque<DecoderLayer> layers_;
+  Norm final_norm_;
+  Parameter* head_ = nullptr;  // the embedding when tied
+  RopeTable rope_;
+};
+
+}  // namespace xtrain

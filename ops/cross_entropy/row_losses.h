@@ -1,0 +1,42 @@
+#pragma once
+// Cross entropy of a range of rows: what cross_entropy does with all rows at once and
+// linear_cross_entropy with one chunk after the other.
+
+#include "core/tensor.h"
+
+namespace xtrain {
+
+// Targets that passed the check, [N] i32, contiguous.
+struct Targets {
+  Tensor ids;
+  int64_t vocab = 0;  // classes; the columns of the logits beyond are padding
+  int32_t ignore_index = 0;
+  Tensor count;  // [1] i64: ids other than ignore_index
+
+  int64_t rows() const { return ids.numel(); }
+};
+
+// Error, naming the op, when there is not one legal target for each of `rows` rows, or vocab_size
+// is not in [0, columns]; 0 stands for columns.
+Targets check_targets(const Context& ctx, const char* op, const Tensor& targets, int64_t rows,
+                      int64_t columns, int64_t vocab_size, int32_t ignore_index);
+
+// The state of the forward pass in the accumulator's dtype.
+struct RowLosses {
+  Tensor losses;      // [N]
+  Tensor statistics;  // [N, 2], see cross_entropy_forward
+};
+RowLosses empty_row_losses(const Context& ctx, int64_t rows, Dtype dtype);
+
+// Sets losses and statistics of the rows from `first` on, as many as logits [n, columns] has.
+void compute_row_losses(const Context& ctx, const Targets& targets, const Tensor& logits,
+                        int64_t first, RowLosses& result);
+
+// The [1] sum of all row losses.
+Tensor sum_of_losses(const Context& ctx, const Tensor& losses);
+
+// dlogits (which may be logits) of those rows, given the gradient of the sum.
+void compute_dlogits(const Context& ctx, const Targets& targets, const Tensor& logits,
+                     int64_t first, const Tensor& statistics, const Tensor& dsum, Tensor dlogits);
+
+}  // namespace xtrain

@@ -1,0 +1,122 @@
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+
+#include <algorithm>
+
+#include "core/copy.h"
+#include "core/error.h"
+#include "core/gemm.h"
+#include "ops/cross_entropy/row_losses.h"
+#include "ops/linear/linear.h"
+
+namespace xtrain {
+namespace {
+
+int64_t default_chunk_rows(int64_t columns) {
+  constexpr int64_t kLogits = int64_t{1} << 22, kLeastRows = 128;
+  return std::max(kLeastRows, kLogits / std::max<int64_t>(1, columns));
+}
+
+// Calls use(logits, x_rows, first) for one chunk of rows after the other. The logits of all chunks
+// share one buffer, which `use` may overwrite.
+template <class Use>
+void for_each_chunk(const Context& ctx, const Tensor& x, const Tensor& weight, int64_t chunk_rows,
+                    Use&& use) {
+  const int64_t rows = x.size(0);
+  const Tensor buffer = empty(ctx, {std::min(rows, chunk_rows), weight.size(0)}, x.dtype());
+  for (int64_t first = 0; first < rows; first += chunk_rows) {
+    const int64_t n = std::min(chunk_rows, rows - first);
+    const Tensor x_rows = x.slice(0, first, n), logits = buffer.slice(0, 0, n);
+    gemm(ctx, x_rows, weight.transpose(0, 1), logits);
+    use(logits, x_rows, first);
+  }
+}
+
+class LinearCrossEntropyNode final : public Node {
+ public:
+  LinearCrossEntropyNode(const Tensor& x, const Tensor& weight, const Targets& targets,
+                         const Tensor& statistics, int64_t chunk_rows)
+      : targets_(targets),
+        x_(*this, x),
+        weight_(*this, weight),
+        ids_(*this, targets.ids),
+        statistics_(*this, statistics),
+        chunk_rows_(chunk_rows) {}
+  const char* name() const override { return "linear_cross_entropy"; }
+
+  void backward(Gradients& g) override {
+    const Tensor dsum = g.take(0);
+    const Tensor dx = g.wanted(0) ? empty_like(g.ctx(), *x_) : Tensor();
+    if (g.wanted(1)) {
+      g.write_as(1, accumulator_dtype(x_->dtype()), [&](Tensor dweight, bool accumulate) {
+        if (!accumulate && x_->size(0) == 0) fill(g.ctx(), dweight, 0.0);
+        backward_chunks(g.ctx(), dsum, dx, dweight, accumulate);
+      });
+    } else {
+      backward_chunks(g.ctx(), dsum, dx, Tensor(), false);
+    }
+    g.give(0, dx);
+  }
+
+ private:
+  // dx and dweight are undefined when they are not wanted.
+  void backward_chunks(const Context& ctx, const Tensor& dsum, const Tensor& dx,
+                       const Tensor& dweight, bool accumulate) const {
+    for_each_chunk(ctx, *x_, *weight_, chunk_rows_,
+                   [&](const Tensor& logits, const Tensor& x_rows, int64_t first) {
+                     const Tensor& dlogits = logits;
+                     compute_dlogits(ctx, targets_, logits, first, *statistics_, dsum, dlogits);
+                     if (dx.defined()) {
+                       gemm(ctx, dlogits, *weight_, dx.slice(0, first, logits.size(0)));
+                     }
+                     if (dweight.defined()) {
+                       const bool add = accumulate || first > 0;
+                       gemm(ctx, dlogits.transpose(0, 1), x_rows, dweight, 1.0, add ? 1.0 : 0.0);
+                     }
+                   });
+  }
+
+  Targets targets_;
+  Saved x_, weight_, ids_, statistics_;
+  int64_t chunk_rows_;
+};
+
+void check_arguments(const Var& x, const Var& weight, int64_t chunk_rows) {
+  check(x.value.rank() == 2 && weight.value.rank() == 2,
+        "linear_cross_entropy: x must be [N, C] and weight [V, C]; got ", x.shape(), " and ",
+        weight.shape());
+  check(x.size(1) == weight.size(1), "linear_cross_entropy: inner sizes must agree; got x ",
+        x.shape(), " and weight ", weight.shape());
+  check(x.dtype() == weight.dtype(), "linear_cross_entropy: dtypes must be equal; got x ",
+        x.dtype(), " and weight ", weight.dtype());
+  check(chunk_rows >= 0, "linear_cross_entropy: chunk_rows must be 0 (chosen) or more; got ",
+        chunk_rows);
+}
+
+}  // namespace
+
+Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
+                          const Tensor& targets, int64_t vocab_size, int32_t ignore_index,
+                          int64_t chunk_rows) {
+  check_arguments(x, weight, chunk_rows);
+  const Targets checked = check_targets(ctx, "linear_cross_entropy", targets, x.size(0),
+                                        weight.size(0), vocab_size, ignore_index);
+  if (chunk_rows == 0) chunk_rows = default_chunk_rows(weight.size(0));
+  RowLosses result = empty_row_losses(ctx, checked.rows(), x.dtype());
+  for_each_chunk(ctx, x.value, weight.value, chunk_rows,
+                 [&](const Tensor& logits, const Tensor&, int64_t first) {
+                   compute_row_losses(ctx, checked, logits, first, result);
+                 });
+  Tensor sum = sum_of_losses(ctx, result.losses);
+  return {record<LinearCrossEntropyNode>({x, weight}, sum, x.value, weight.value, checked,
+                                         result.statistics, chunk_rows),
+          checked.count};
+}
+
+Loss linear_cross_entropy_composed(const Context& ctx, const Var& x, const Var& weight,
+                                   const Tensor& targets, int64_t vocab_size,
+                                   int32_t ignore_index) {
+  const Var logits = linear(ctx, x, weight, Var());
+  return cross_entropy(ctx, logits, targets, vocab_size, ignore_index);
+}
+
+}  // namespace xtrain

@@ -1,0 +1,54 @@
+#pragma once
+// The kernels of norm.h over rows of `width` contiguous elements, one row behind the other.
+
+#include "core/dispatch.h"
+#include "ops/norm/norm.h"
+
+namespace xtrain {
+
+template <class T>
+struct NormForward {
+  NormKind kind;
+  int64_t rows, width;
+  double eps;
+  const T* x;
+  const T* branch;  // null: there is nothing to add and `sum` is not written
+  T* sum;           // x + branch, which is then normalised
+  const T* weight;  // null: 1
+  const T* bias;    // null: 0
+  T* y;
+  Accumulator<T>* mean;  // [rows]; null for rms
+  Accumulator<T>* rstd;  // [rows]
+};
+
+template <class T>
+void norm_forward(const Cpu& cpu, const NormForward<T>& p);
+
+template <class T>
+struct NormBackward {
+  NormKind kind;
+  int64_t rows, width;
+  const T* x;  // what was normalised
+  const T* weight;
+  const Accumulator<T>* mean;
+  const Accumulator<T>* rstd;
+  const T* dy;
+  const T* dsum;  // added to dx; null: nothing is
+  T* dx;          // may be dy or dsum; null: not wanted
+  // The sums over each block of rows, [norm_row_blocks(rows), width]; null: not wanted.
+  Accumulator<T>* dweight;
+  Accumulator<T>* dbias;
+};
+
+// Into how many blocks the rows are cut for the gradients of weight and bias.
+int64_t norm_row_blocks(const Cpu& cpu, int64_t rows);
+
+template <class T>
+void norm_backward(const Cpu& cpu, const NormBackward<T>& p);
+
+// target[i * stride] = (or +=) the sum over `rows` of x [rows, width], added in their order.
+template <class A>
+void sum_rows(const Cpu& cpu, int64_t rows, int64_t width, const A* x, bool accumulate, A* target,
+              int64_t stride);
+
+}  // namespace xtrain

@@ -1,0 +1,45 @@
+#pragma once
+// The kernels of qk_norm_rope.h over tokens, one packed row behind the other.
+
+#include "core/dispatch.h"
+#include "ops/qk_norm_rope/qk_norm_rope.h"
+
+namespace xtrain {
+
+template <class T>
+struct QkNormRopeForward {
+  QkNormRope options;
+  int64_t tokens;
+  const T* qkv;
+  const T *q_weight, *k_weight;  // null: no norm
+  const Accumulator<T>*cos, *sin;
+  const int32_t* positions;  // [tokens]; null: every token is at position 0, where nothing turns
+  T* y;
+  Accumulator<T>* rstd;  // [tokens, H + KV]; null without norm
+};
+
+template <class T>
+void qk_norm_rope_forward(const Cpu& cpu, const QkNormRopeForward<T>& p);
+
+template <class T>
+struct QkNormRopeBackward {
+  QkNormRope options;
+  int64_t tokens;
+  const T* qkv;  // null without norm
+  const T *q_weight, *k_weight;
+  const Accumulator<T>*cos, *sin;
+  const int32_t* positions;
+  const Accumulator<T>* rstd;
+  const T* dy;
+  T* dx;  // may be dy; null: not wanted
+  // The sums over each block of tokens, [qk_token_blocks(tokens), D]; null: not wanted.
+  Accumulator<T>*dq_weight, *dk_weight;
+};
+
+// Into how many blocks the tokens are cut for the gradients of the weights.
+int64_t qk_token_blocks(const Cpu& cpu, int64_t tokens);
+
+template <class T>
+void qk_norm_rope_backward(const Cpu& cpu, const QkNormRopeBackward<T>& p);
+
+}  // namespace xtrain

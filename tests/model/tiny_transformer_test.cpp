@@ -1,0 +1,295 @@
+#include "model/tiny_transformer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/copy.h"
+#include "core/error.h"
+#include "support/catch.h"
+#include "support/model_examples.h"
+#include "support/op_tests.h"
+#include "support/rejection.h"
+#include "support/tolerance.h"
+
+using namespace xtrain;
+
+namespace {
+
+constexpr AttentionKind kBothAttentions[] = {AttentionKind::composed, AttentionKind::flash};
+
+Exec exec_of(Dtype dtype, AttentionKind attention) {
+  Exec exec;
+  exec.dtype = dtype;
+  exec.attention = attention;
+  return exec;
+}
+
+void require_close(const ModelValues& got, const ModelValues& expected, double limit) {
+  CHECK(std::abs(got.loss - expected.loss) <= limit * std::abs(expected.loss));
+  for (size_t i = 0; i < expected.names.size(); ++i) {
+    INFO("gradient of " << expected.names[i]);
+    CHECK(relative_difference(got.gradients[i], expected.gradients[i]) <= limit);
+  }
+}
+
+void require_same_bits(const ModelValues& got, const ModelValues& expected) {
+  CHECK(got.loss == expected.loss);
+  CHECK(got.gradients == expected.gradients);
+}
+
+std::vector<double> logits_of(const Context& ctx, TinyTransformer& model,
+                              const std::vector<int32_t>& inputs, int64_t rows, const Exec& exec) {
+  const Tensor logits = model.logits(ctx, nullptr, token_batch(ctx, inputs, {}, rows), exec).value;
+  return to_host<double>(ctx, cast(ctx, logits, Dtype::f64));
+}
+
+}  // namespace
+
+TEST_CASE("every model kind's gradients equal finite differences", "[model]") {
+  const Context ctx = cpu_context(1);
+  for (const auto& [name, config] : small_models()) {
+    for (AttentionKind attention : kBothAttentions) {
+      INFO(name << ", attention " << static_cast<int>(attention));
+      TinyTransformer model(ctx, config, Dtype::f64);
+      model.initialize(ctx, 3);
+      const TokenBatch batch = random_batch(ctx, 2, 7, config.vocab_size, 8);
+      const Exec exec = exec_of(Dtype::f64, attention);
+      GradCheckOptions options;
+      options.max_elements = 12;
+      const auto results = grad_check(
+          ctx, model.parameters(),
+          [&](Tape* tape) { return model.loss(ctx, tape, batch, exec).sum; }, options);
+      for (size_t i = 0; i < results.size(); ++i) {
+        INFO(model.parameters().list()[i].name);
+        CHECK(results[i].relative_error <= kGradCheckTolerance);
+      }
+    }
+  }
+}
+
+TEST_CASE("a model's parameter count is that of its config", "[model]") {
+  const Context ctx = cpu_context(1);
+  for (const auto& [name, config] : small_models()) {
+    INFO(name);
+    TinyTransformer model(ctx, config, Dtype::f32);
+    int64_t count = 0;
+    for (const Parameter& p : model.parameters().list()) count += numel_of(p.shape);
+    CHECK(count == parameter_count(config));
+  }
+}
+
+TEST_CASE("flash and composed models agree in loss and every gradient", "[model]") {
+  for (Dtype dtype : {Dtype::f64, Dtype::f32}) {
+    const Context ctx = cpu_context(2);
+    for (const auto& [name, config] : small_models()) {
+      INFO(name << " in " << dtype);
+      TinyTransformer model(ctx, config, dtype);
+      model.initialize(ctx, 3);
+      const TokenBatch batch = random_batch(ctx, 3, 16, config.vocab_size, 9);
+      const auto composed =
+          loss_and_gradients(ctx, model, batch, exec_of(dtype, AttentionKind::composed));
+      const auto flash =
+          loss_and_gradients(ctx, model, batch, exec_of(dtype, AttentionKind::flash));
+      require_close(flash, composed, twin_tolerance(dtype));
+    }
+  }
+}
+
+TEST_CASE("every way to compute one checkpoint gives one loss", "[model]") {
+  const Context ctx = cpu_context(1);
+  const ModelConfig config = small_models()[3].config;
+  TinyTransformer oracle(ctx, config, Dtype::f64);
+  oracle.initialize(ctx, 3);
+  const TokenBatch batch = random_batch(ctx, 3, 16, config.vocab_size, 9);
+  const double expected =
+      loss_and_gradients(ctx, oracle, batch, exec_of(Dtype::f64, AttentionKind::composed)).loss;
+  for (Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+    TinyTransformer model(ctx, config, dtype);
+    model.initialize(ctx, 3);
+    for (AttentionKind attention : kBothAttentions) {
+      for (RecomputeLevel level : {RecomputeLevel::none, RecomputeLevel::activations,
+                                   RecomputeLevel::attention, RecomputeLevel::block}) {
+        for (bool fused : {true, false}) {
+          INFO(dtype << ", attention " << static_cast<int>(attention) << ", recompute "
+                     << static_cast<int>(level) << ", fused " << fused);
+          const Exec exec{attention, level, dtype, fused};
+          const double loss = loss_and_gradients(ctx, model, batch, exec).loss;
+          CHECK(std::abs(loss - expected) <= twin_tolerance(dtype) * expected);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the tape tells which nodes ran", "[model]") {
+  const Context ctx = cpu_context(1);
+  const ModelConfig config = small_models()[3].config;
+  TinyTransformer model(ctx, config, Dtype::f32);
+  model.initialize(ctx, 3);
+  const TokenBatch batch = random_batch(ctx, 1, 8, config.vocab_size, 9);
+  const auto count = [&](const Exec& exec, const std::string& node) {
+    Tape tape(ctx);
+    model.loss(ctx, &tape, batch, exec);
+    const std::vector<std::string> names = tape.node_names();
+    return std::count(names.begin(), names.end(), node);
+  };
+  Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
+  CHECK(count(exec, "flash_attention") == 2);
+  CHECK(count(exec, "softmax") == 0);
+  CHECK(count(exec, "add_norm") == 4);
+  CHECK(count(exec, "qk_norm_rope") == 2);
+  CHECK(count(exec, "swiglu") == 2);
+  CHECK(count(exec, "linear_cross_entropy") == 1);
+  exec.fused = false;
+  for (const char* fat : {"add_norm", "qk_norm_rope", "swiglu", "linear_cross_entropy"}) {
+    INFO(fat);
+    CHECK(count(exec, fat) == 0);
+  }
+  exec.attention = AttentionKind::composed;
+  CHECK(count(exec, "flash_attention") == 0);
+  CHECK(count(exec, "matmul") == 4);
+  exec.recompute = RecomputeLevel::block;
+  CHECK(count(exec, "recompute") == 2);
+  CHECK(count(exec, "matmul") == 0);
+}
+
+TEST_CASE("recompute gives the same bits and keeps less", "[model]") {
+  for (const auto& [name, plain] : small_models()) {
+    ModelConfig config = plain;
+    config.num_hidden_layers = 3;
+    config.embd_pdrop = config.resid_pdrop = config.attn_pdrop = 0.1;
+    Context ctx = cpu_context(2);
+    ctx.training = true;
+    ctx.random.seed = 17;
+    TinyTransformer model(ctx, config, Dtype::f32);
+    model.initialize(ctx, 3);
+    const TokenBatch batch = random_batch(ctx, 3, 16, config.vocab_size, 9);
+    for (AttentionKind attention : kBothAttentions) {
+      Exec exec = exec_of(Dtype::f32, attention);
+      const ModelValues expected = loss_and_gradients(ctx, model, batch, exec);
+      const auto saved_bytes = [&] {
+        Tape tape(ctx);
+        model.loss(ctx, &tape, batch, exec);
+        return tape.saved_bytes();
+      };
+      const int64_t kept = saved_bytes();
+      for (RecomputeLevel level :
+           {RecomputeLevel::activations, RecomputeLevel::attention, RecomputeLevel::block}) {
+        exec.recompute = level;
+        INFO(name << ", attention " << static_cast<int>(attention) << ", recompute "
+                  << static_cast<int>(level));
+        require_same_bits(loss_and_gradients(ctx, model, batch, exec), expected);
+        CHECK(saved_bytes() < kept);
+      }
+    }
+  }
+}
+
+TEST_CASE("the number of threads does not change a bit", "[model]") {
+  for (const auto& [name, plain] : small_models()) {
+    INFO(name);
+    ModelConfig config = plain;
+    config.embd_pdrop = config.resid_pdrop = config.attn_pdrop = 0.1;
+    const auto run = [&](int threads, Dtype dtype) {
+      Context ctx = cpu_context(threads);
+      ctx.training = true;
+      TinyTransformer model(ctx, config, dtype);
+      model.initialize(ctx, 3);
+      return loss_and_gradients(ctx, model, random_batch(ctx, 5, 16, config.vocab_size, 9),
+                                exec_of(dtype, AttentionKind::flash));
+    };
+    for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      const ModelValues expected = run(1, dtype);
+      for (int threads : {2, 3, 8}) require_same_bits(run(threads, dtype), expected);
+    }
+  }
+}
+
+TEST_CASE("later tokens and other sequences leave earlier logits as they are", "[model]") {
+  const Context ctx = cpu_context(1);
+  constexpr int64_t B = 2, T = 16, V = 11;
+  for (const auto& [name, config] : small_models(V, T)) {
+    TinyTransformer model(ctx, config, Dtype::f32);
+    model.initialize(ctx, 3);
+    const RandomStream stream = random_stream(4, 0, 0);
+    std::vector<int32_t> inputs(B * T);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i] = static_cast<int32_t>(random_below(stream, 0, i, V));
+    }
+    for (AttentionKind attention : kBothAttentions) {
+      INFO(name << ", attention " << static_cast<int>(attention));
+      const Exec exec = exec_of(Dtype::f32, attention);
+      const std::vector<double> before = logits_of(ctx, model, inputs, B, exec);
+      for (int64_t changed : {int64_t{1}, int64_t{7}, T - 1, T, 2 * T - 1}) {
+        std::vector<int32_t> other = inputs;
+        other[changed] = (other[changed] + 1) % V;
+        const std::vector<double> after = logits_of(ctx, model, other, B, exec);
+        INFO("token " << changed);
+        CHECK(std::equal(before.begin(), before.begin() + std::min(changed, T) * V, after.begin()));
+        if (changed < T)
+          CHECK(std::equal(before.begin() + T * V, before.end(), after.begin() + T * V));
+        CHECK(before != after);
+      }
+    }
+  }
+}
+
+TEST_CASE("sequences together or one by one give the same logits", "[model]") {
+  const Context ctx = cpu_context(2);
+  constexpr int64_t B = 3, T = 13, V = 11;
+  for (const auto& [name, config] : small_models(V)) {
+    TinyTransformer model(ctx, config, Dtype::f32);
+    model.initialize(ctx, 3);
+    const TokenBatch batch = random_batch(ctx, B, T, V, 21);
+    const std::vector<int32_t> inputs = to_host<int32_t>(ctx, batch.inputs);
+    for (AttentionKind attention : kBothAttentions) {
+      INFO(name << ", attention " << static_cast<int>(attention));
+      const Exec exec = exec_of(Dtype::f32, attention);
+      std::vector<double> one_by_one;
+      for (int64_t b = 0; b < B; ++b) {
+        const std::vector<int32_t> row(inputs.begin() + b * T, inputs.begin() + (b + 1) * T);
+        const std::vector<double> logits = logits_of(ctx, model, row, 1, exec);
+        one_by_one.insert(one_by_one.end(), logits.begin(), logits.end());
+      }
+      CHECK(relative_difference(logits_of(ctx, model, inputs, B, exec), one_by_one) <=
+            twin_tolerance(Dtype::f32));
+    }
+  }
+}
+
+TEST_CASE("each parameter is ready once, a tied embedding last", "[model]") {
+  const Context ctx = cpu_context(1);
+  for (const auto& [name, config] : small_models()) {
+    for (RecomputeLevel level : {RecomputeLevel::none, RecomputeLevel::activations,
+                                 RecomputeLevel::attention, RecomputeLevel::block}) {
+      INFO(name << ", recompute " << static_cast<int>(level));
+      TinyTransformer model(ctx, config, Dtype::f32);
+      model.initialize(ctx, 3);
+      Exec exec;
+      exec.recompute = level;
+      Tape tape(ctx);
+      const Loss loss = model.loss(ctx, &tape, random_batch(ctx, 1, 8, config.vocab_size, 2), exec);
+      std::vector<std::string> ready;
+      tape.backward(loss.sum, [&](Parameter& p) {
+        CHECK(p.has_grad);
+        ready.push_back(p.name);
+      });
+      CHECK(ready.size() == model.parameters().list().size());
+      CHECK(ready.back().find("embed") != std::string::npos);
+      std::sort(ready.begin(), ready.end());
+      CHECK(std::adjacent_find(ready.begin(), ready.end()) == ready.end());
+    }
+  }
+}
+
+TEST_CASE("a sequence longer than the positions is refused with both lengths", "[model]") {
+  const Context ctx = cpu_context(1);
+  for (const auto& [name, config] : small_models(11, 8)) {
+    INFO(name);
+    TinyTransformer model(ctx, config, Dtype::f32);
+    model.initialize(ctx, 3);
+    const TokenBatch batch = random_batch(ctx, 1, 9, 11, 2);
+    CHECK(rejection([&] { model.loss(ctx, nullptr, batch, Exec{}); }) ==
+          "model: sequence length 9 must not exceed model.max_position_embeddings 8");
+  }
+}

@@ -1,0 +1,300 @@
+#include "train/trainer.h"
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "core/config_reader.h"
+#include "core/copy.h"
+#include "support/catch.h"
+#include "support/op_tests.h"
+#include "support/rejection.h"
+#include "support/temporary_folder.h"
+#include "support/tolerance.h"
+
+using namespace xtrain;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A small model on few stories, in every way that the settings change.
+RunConfig small_run(const std::string& out_dir, const std::vector<std::string>& settings = {}) {
+  ConfigReader reader;
+  reader.add_json(R"({
+    "model": {"model_type": "qwen3", "hidden_size": 32, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
+              "max_position_embeddings": 32},
+    "train": {"batch_size": 4, "max_steps": 8, "warmup_steps": 2, "eval_interval": 0,
+              "eval_steps": 2, "checkpoint_interval": 0, "attention": "flash", "threads": 1,
+              "num_samples": 0, "learning_rate": 0.003},
+    "data": {"stories_count": 40}})",
+                  "test");
+  for (const std::string& setting : settings) reader.set(setting);
+  reader.set("train.out_dir=" + out_dir);
+  return resolve_run_config(reader);
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::string weights;
+  bool operator==(const Outcome&) const = default;
+};
+
+Outcome train(Context& ctx, const RunConfig& run, int64_t steps,
+              const std::function<void(Trainer&)>& before_step = {}) {
+  Replica alone;
+  Trainer trainer(ctx, run, alone);
+  Outcome outcome;
+  for (int64_t i = 0; i < steps; ++i) {
+    if (before_step) before_step(trainer);
+    outcome.losses.push_back(trainer.train_step().loss);
+  }
+  outcome.weights = trainer.weights_checksum();
+  return outcome;
+}
+
+Outcome train(const RunConfig& run, int64_t steps,
+              const std::function<void(Trainer&)>& before_step = {}) {
+  Context ctx = cpu_context(static_cast<int>(run.train.threads));
+  return train(ctx, run, steps, before_step);
+}
+
+const std::vector<std::string> kWithDropout = {"model.dropout=0.1"};
+
+}  // namespace
+
+TEST_CASE("training learns, and validation leaves it as it was", "[train]") {
+  const TemporaryFolder folder;
+  const RunConfig run = small_run(folder.path.string(), kWithDropout);
+  const Outcome plain = train(run, 20);
+  CHECK(plain.losses.back() < plain.losses.front() - 0.5);
+  std::vector<double> validations;
+  const Outcome validated = train(run, 20, [&](Trainer& trainer) {
+    validations.push_back(trainer.validation_loss().value());
+    CHECK(trainer.validation_loss() == validations.back());
+  });
+  CHECK(validated == plain);
+  CHECK(validations.back() < validations.front() - 0.5);
+}
+
+TEST_CASE("the same run gives the same bits, on any number of threads", "[train]") {
+  const TemporaryFolder folder;
+  for (const char* attention : {"composed", "flash"}) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      INFO(attention << " in " << dtype);
+      RunConfig run = small_run(folder.path.string(),
+                                {"model.dropout=0.1", std::string("train.attention=") + attention,
+                                 std::string("train.dtype=") + dtype});
+      const Outcome expected = train(run, 5);
+      for (int64_t threads : {1, 2, 8}) {
+        run.train.threads = threads;
+        CHECK(train(run, 5) == expected);
+      }
+      run.train.seed += 1;
+      CHECK(train(run, 5).weights != expected.weights);
+    }
+  }
+}
+
+TEST_CASE("accumulated micro-steps equal one large batch", "[train]") {
+  const TemporaryFolder folder;
+  const auto run_with = [&](int64_t batch, const char* dtype) {
+    return small_run(folder.path.string(),
+                     {"train.batch_size=" + std::to_string(batch), "train.total_batch_size=256",
+                      std::string("train.dtype=") + dtype, "model.dropout=0.1"});
+  };
+  // The gradients of the first step, by parameter.
+  const auto gradients = [&](const RunConfig& run) {
+    Context ctx = cpu_context(1);
+    Replica alone;
+    Trainer trainer(ctx, run, alone);
+    const double loss = trainer.train_step().loss;
+    std::vector<std::vector<double>> values{{loss}};
+    for (const Parameter& p : trainer.model().parameters().list()) {
+      values.push_back(to_host<double>(ctx, cast(ctx, p.grad, Dtype::f64)));
+    }
+    return values;
+  };
+  for (const auto& [dtype, limit] :
+       {std::pair{"f64", 1e-12}, std::pair{"f32", 1e-6}, std::pair{"bf16", 1e-2}}) {
+    const auto whole = gradients(run_with(8, dtype));
+    for (int64_t batch : {1, 2, 4}) {
+      const auto parts = gradients(run_with(batch, dtype));
+      for (size_t i = 0; i < whole.size(); ++i) {
+        INFO(dtype << ", micro-batches of " << batch << ", tensor " << i);
+        CHECK(relative_difference(parts[i], whole[i]) <= limit);
+      }
+    }
+  }
+}
+
+TEST_CASE("a resumed run equals an unbroken one", "[train]") {
+  for (const char* dtype : {"f32", "bf16", "f64"}) {
+    INFO(dtype);
+    const TemporaryFolder folder;
+    RunConfig run = small_run(
+        folder.path.string(),
+        {"model.dropout=0.1", "train.lr_schedule=constant", std::string("train.dtype=") + dtype});
+    const Outcome unbroken = train(run, 10);
+    std::string saved;
+    train(run, 6, [&](Trainer& trainer) {
+      if (trainer.state().step == 5) saved = trainer.save();
+    });
+    CHECK(fs::path(saved).filename() == "step_00000005");
+    run.train.resume = "auto";
+    Context ctx = cpu_context(1);
+    Replica alone;
+    Trainer resumed(ctx, run, alone);
+    CHECK(resumed.resumed_from() == saved);
+    CHECK(resumed.state().step == 5);
+    CHECK(resumed.state().sequences == 20);
+    for (int i = 5; i < 10; ++i) CHECK(resumed.train_step().loss == unbroken.losses[i]);
+    CHECK(resumed.weights_checksum() == unbroken.weights);
+    run.train.batch_size = 2;  // the order goes on at another batch size
+    Trainer smaller(ctx, run, alone);
+    CHECK(smaller.state().sequences == 20);
+  }
+}
+
+TEST_CASE("an out-dir that holds a run is refused unless it is resumed", "[train]") {
+  const TemporaryFolder folder;
+  RunConfig run = small_run(folder.path.string(), {"train.max_steps=2"});
+  Context ctx = cpu_context(1);
+  Replica alone;
+  TrainObserver silent;
+  const std::atomic<bool> stop{false};
+  Trainer(ctx, run, alone).run(silent, stop);
+  CHECK(rejection([&] { Trainer(ctx, run, alone); }) ==
+        "train.out_dir " + folder.path.string() +
+            " already holds a run; continue it with --resume auto, or choose another --out-dir");
+  run.train.resume = "auto";
+  run.train.max_steps = 4;
+  Trainer resumed(ctx, run, alone);
+  CHECK(resumed.state().step == 2);
+  resumed.run(silent, stop);
+  std::ifstream metrics(folder.path.string() + "/metrics.jsonl");
+  std::string line;
+  int lines = 0;
+  while (std::getline(metrics, line)) {
+    ++lines;
+    CHECK(line.starts_with("{\"step\":" + std::to_string(lines) + ","));
+  }
+  CHECK(lines == 4);
+}
+
+TEST_CASE("a stop finishes the step and saves", "[train]") {
+  const TemporaryFolder folder;
+  const RunConfig run = small_run(folder.path.string());
+  Context ctx = cpu_context(1);
+  Replica alone;
+  Trainer trainer(ctx, run, alone);
+  std::atomic<bool> stop{false};
+  struct StopAtThree : TrainObserver {
+    explicit StopAtThree(std::atomic<bool>& s) : stop_(s) {}
+    void on_step(const StepReport& report) override { stop_ = report.step == 3; }
+    void on_checkpoint(const std::string& path) override { saved = path; }
+    std::atomic<bool>& stop_;
+    std::string saved;
+  } observer(stop);
+  trainer.run(observer, stop);
+  CHECK(trainer.state().step == 3);
+  CHECK(fs::path(observer.saved).filename() == "step_00000003");
+  verify_checkpoint(observer.saved);
+}
+
+TEST_CASE("damaged and half-written checkpoints are passed over", "[train]") {
+  const TemporaryFolder folder;
+  RunConfig run = small_run(folder.path.string(), {"train.keep_latest=0"});
+  Context ctx = cpu_context(1);
+  Replica alone;
+  Trainer trainer(ctx, run, alone);
+  std::vector<std::string> saved;
+  for (int i = 0; i < 3; ++i) {
+    trainer.train_step();
+    saved.push_back(trainer.save());
+  }
+  const std::string checkpoints = folder.path.string() + "/checkpoints";
+  fs::create_directories(checkpoints + "/step_00000009.partial");
+  std::ofstream(checkpoints + "/step_00000008") << "";  // a file, not a folder
+  fs::create_directories(checkpoints + "/step_00000007");
+  CHECK(newest_checkpoint(checkpoints) == saved[2]);
+  fs::resize_file(saved[2] + "/moments.safetensors", 0);
+  CHECK(newest_checkpoint(checkpoints) == saved[1]);
+  CHECK(rejection([&] {
+          verify_checkpoint(saved[2]);
+        }).starts_with("checkpoint: " + saved[2] + "/moments.safetensors is damaged"));
+  {
+    std::fstream file(saved[1] + "/model.safetensors", std::ios::in | std::ios::out);
+    file.seekp(-1, std::ios::end);
+    file.put('\x55');
+  }
+  CHECK(newest_checkpoint(checkpoints) == saved[0]);
+  run.train.resume = saved[1];
+  CHECK(rejection([&] {
+          Trainer(ctx, run, alone);
+        }).starts_with("checkpoint: " + saved[1] + "/model.safetensors is damaged"));
+  run.train.resume = "auto";
+  CHECK(Trainer(ctx, run, alone).state().step == 1);
+  fs::remove(saved[0] + "/manifest.json");
+  CHECK(newest_checkpoint(checkpoints).empty());
+  CHECK(rejection([&] { Trainer(ctx, run, alone); }) ==
+        "train.resume auto: every checkpoint in " + checkpoints +
+            " is damaged; give a path, or start in another --out-dir");
+}
+
+TEST_CASE("old checkpoints are removed", "[train]") {
+  const TemporaryFolder folder;
+  const RunConfig run = small_run(folder.path.string(), {"train.keep_latest=2"});
+  Context ctx = cpu_context(1);
+  Replica alone;
+  Trainer trainer(ctx, run, alone);
+  for (int i = 0; i < 4; ++i) {
+    trainer.train_step();
+    trainer.save();
+  }
+  trainer.save();  // the same step again replaces it
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder.path.string() + "/checkpoints")) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  CHECK(names == std::vector<std::string>{"step_00000003", "step_00000004"});
+}
+
+TEST_CASE("a checkpoint of another model is refused by name", "[train]") {
+  const TemporaryFolder folder;
+  RunConfig run = small_run(folder.path.string());
+  Context ctx = cpu_context(1);
+  Replica alone;
+  Trainer trainer(ctx, run, alone);
+  trainer.train_step();
+  const std::string saved = trainer.save();
+  RunConfig wider = small_run(folder.path.string(), {"model.intermediate_size=64"});
+  wider.train.resume = saved;
+  CHECK(rejection([&] { Trainer(ctx, wider, alone); }) ==
+        "checkpoint: " + saved +
+            "/model.safetensors holds model.layers.0.mlp.gate_up_proj.weight with shape (96, 32); "
+            "the model needs (128, 32)");
+  run.train.resume = saved;
+  run.train.seed = 5;
+  CHECK(rejection([&] { Trainer(ctx, run, alone); }) ==
+        "train.seed must be that of the resumed run, 1337; got 5");
+}
+
+TEST_CASE("a gradient that is not finite leaves weights and moments as they were", "[train]") {
+  const TemporaryFolder folder;
+  const RunConfig run = small_run(folder.path.string());
+  Context ctx = cpu_context(1);
+  Replica alone;
+  Trainer trainer(ctx, run, alone);
+  trainer.train_step();
+  Parameter& p = *trainer.model().parameters().find("model.norm.weight");
+  const float kept = p.value.data<float>()[0];
+  p.value.mutable_data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  const std::string broken = trainer.weights_checksum();
+  const StepReport report = trainer.train_step();
+  CHECK(report.skipped);
+  CHECK(trainer.weights_checksum() == broken);
+  p.value.mutable_data<float>()[0] = kept;
+  CHECK_FALSE(trainer.train_step().skipped);
+}

@@ -1,0 +1,94 @@
+// Trains a model in one process.
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <iostream>
+
+#include "core/error.h"
+#include "core/parallel.h"
+#include "tools/program.h"
+#include "tools/train_log.h"
+#include "tools/train_options.h"
+#include "train/trainer.h"
+
+namespace xtrain {
+namespace {
+
+std::atomic<bool> stop_requested{false};
+
+void request_stop(int) {
+  stop_requested = true;
+}
+
+void catch_signals() {
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGTERM, request_stop);
+}
+
+Context context_for(const TrainConfig& config) {
+  check_input(config.device != DeviceChoice::cuda,
+              "train.device cuda: this build has no CUDA code; use auto or cpu");
+  Context ctx = cpu_context(static_cast<int>(config.threads));
+  ctx.gemm = config.gemm;
+  bind_threads(ctx.threads);
+  return ctx;
+}
+
+void print_start(Trainer& trainer, const Context& ctx) {
+  const RunConfig& run = trainer.config();
+  std::cout << run_config_to_json(run) << "\n"
+            << parameter_count(run.model) << " parameters, " << run.train.exec.dtype << " on "
+            << ctx.device << " with " << ctx.threads << " threads\n"
+            << "training data: " << trainer.data().train->reader() << ", "
+            << trainer.data().train->size() << " tokens\n";
+  if (!trainer.resumed_from().empty()) {
+    std::cout << "continuing from " << trainer.resumed_from() << " at step " << trainer.state().step
+              << "\n";
+  }
+  std::cout << std::flush;
+}
+
+void print_end(Trainer& trainer, const Context& ctx) {
+  std::cout << "weights " << trainer.weights_checksum() << ", peak memory "
+            << ctx.allocator->peak_bytes() / (1 << 20) << " MiB\n";
+  if (stop_requested) return;
+  int number = 0;
+  for (const std::string& text : trainer.samples()) {
+    std::cout << "--- sample " << ++number << "\n" << text << "\n";
+  }
+  std::cout << std::flush;
+}
+
+int train(int argc, char** argv) {
+  CLI::App app("Trains a transformer on text.", "train");
+  TrainOptions options(app, argv[0]);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const RunConfig run = options.resolve();
+  if (options.print_config()) {
+    std::cout << run_config_to_json(run) << std::endl;
+    return 0;
+  }
+  Context ctx = context_for(run.train);
+  Replica alone;
+  Trainer trainer(ctx, run, alone);
+  print_start(trainer, ctx);
+  const Data& data = trainer.data();
+  TrainLog log(run.train, data.validation ? data.validation->entropy_floor() : std::nullopt,
+               trainer.state().step);
+  catch_signals();
+  trainer.run(log, stop_requested);
+  print_end(trainer, ctx);
+  return 0;
+}
+
+}  // namespace
+}  // namespace xtrain
+
+int main(int argc, char** argv) {
+  return xtrain::run_program("train", [&] { return xtrain::train(argc, argv); });
+}

@@ -1,0 +1,31 @@
+#pragma once
+// What a person sees of a run: on a terminal one line that is kept up to date, and a lasting line
+// at each validation; elsewhere a plain line every log_interval steps.
+
+#include <chrono>
+#include <optional>
+
+#include "train/trainer.h"
+
+namespace xtrain {
+
+class TrainLog final : public TrainObserver {
+ public:
+  TrainLog(const TrainConfig& config, std::optional<double> floor, int64_t first_step);
+
+  void on_step(const StepReport& report) override;
+  void on_checkpoint(const std::string& path) override;
+
+ private:
+  std::string line(const StepReport& report) const;
+  std::string remaining(int64_t step) const;
+  void print_lasting(const std::string& text);
+
+  const int64_t max_steps_, log_interval_, first_step_;
+  const std::optional<double> floor_;
+  const bool terminal_;
+  const std::chrono::steady_clock::time_point start_;
+  std::optional<double> val_loss_;  // the latest
+};
+
+}  // namespace xtrain

@@ -1,0 +1,285 @@
+#include "train/checkpoint.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/atomic_file.h"
+#include "core/copy.h"
+#include "core/error.h"
+#include "core/mapped_file.h"
+#include "model/hf/safetensors.h"
+#include "train/checksum.h"
+
+namespace xtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kMoments = "moments.safetensors";
+constexpr const char* kState = "state.json";
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kFirst = "first_moment.";
+constexpr const char* kSecond = "second_moment.";
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+// --- writing -------------------------------------------------------------------------------------
+
+std::vector<std::byte> bytes_of(const Context& ctx, const Tensor& x) {
+  std::vector<std::byte> bytes(x.nbytes());
+  copy_to_host(ctx, contiguous(ctx, x), bytes);
+  return bytes;
+}
+
+std::vector<NamedTensor> weights_of(const ParameterSet& parameters, const AdamW& optimizer) {
+  std::vector<NamedTensor> tensors;
+  for (const Parameter& p : parameters.list()) tensors.push_back({p.name, optimizer.master(p)});
+  return tensors;
+}
+
+std::vector<NamedTensor> moments_of(const ParameterSet& parameters, const AdamW& optimizer) {
+  std::vector<NamedTensor> tensors;
+  for (const Parameter& p : parameters.list()) {
+    tensors.push_back({kFirst + p.name, optimizer.first_moment(p)});
+    tensors.push_back({kSecond + p.name, optimizer.second_moment(p)});
+  }
+  return tensors;
+}
+
+const char* safetensors_dtype(Dtype dtype) {
+  return dtype == Dtype::f64 ? "F64" : "F32";
+}
+
+void write_tensors(const Context& ctx, const std::string& path,
+                   const std::vector<NamedTensor>& tensors) {
+  std::vector<SafetensorsInfo> infos;
+  for (const auto& [name, tensor] : tensors) {
+    infos.push_back({name, safetensors_dtype(tensor.dtype()),
+                     std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())});
+  }
+  SafetensorsWriter writer(path, std::move(infos));
+  for (const auto& [name, tensor] : tensors) writer.write(name, bytes_of(ctx, tensor));
+  writer.finish();
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  AtomicFile file(path.string());
+  file.write(text);
+  file.commit();
+}
+
+Json manifest_entry(const fs::path& path) {
+  const MappedFile file(path.string());
+  return {{"bytes", file.bytes().size()}, {"xxh3_64", checksum_of(file.bytes())}};
+}
+
+void write_manifest(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  Json files = Json::object();
+  for (const std::string& name : names) files[name] = manifest_entry(folder / name);
+  write_text(folder / kManifest, Json{{"files", files}}.dump(2) + "\n");
+}
+
+void sync_folder(const fs::path& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY);
+  const bool synced = descriptor >= 0 && fsync(descriptor) == 0;
+  const int reason = errno;
+  if (descriptor >= 0) close(descriptor);
+  check(synced, "checkpoint: cannot sync ", folder.string(), ": ", std::strerror(reason));
+}
+
+// Gives a finished folder its name. One that has the name already changes places with it, so that
+// the name stands for a complete checkpoint at every moment.
+void publish(const fs::path& finished, const fs::path& target) {
+  const unsigned flags = fs::exists(target) ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+  check(renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, target.c_str(), flags) == 0,
+        "checkpoint: cannot rename ", finished.string(), " to ", target.string(), ": ",
+        std::strerror(errno));
+  sync_folder(target.parent_path());
+  fs::remove_all(finished);
+}
+
+// --- finding -------------------------------------------------------------------------------------
+
+std::string step_name(int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "step_%08lld", static_cast<long long>(step));
+  return name;
+}
+
+// The step that a folder's name says, or -1.
+int64_t step_of(const std::string& name) {
+  long long step = -1;
+  int used = 0;
+  const bool matches = std::sscanf(name.c_str(), "step_%lld%n", &step, &used) == 1;
+  const bool exact = matches && step >= 0 && used == static_cast<int>(name.size());
+  return exact && step_name(step) == name ? step : -1;
+}
+
+// Steps in the folder, newest first.
+std::vector<int64_t> steps_in(const std::string& folder) {
+  std::vector<int64_t> steps;
+  if (!fs::is_directory(folder)) return steps;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const int64_t step = step_of(entry.path().filename().string());
+    if (step >= 0 && entry.is_directory()) steps.push_back(step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+// --- reading -------------------------------------------------------------------------------------
+
+Json read_json(const fs::path& path) {
+  const MappedFile file(path.string());
+  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+  Json json = Json::parse(text, text + file.bytes().size(), nullptr, false);
+  check_input(json.is_object(), "checkpoint: ", path.string(), " must be a JSON object");
+  return json;
+}
+
+void read_tensor(const Context& ctx, const SafetensorsFile& file, const std::string& name,
+                 Tensor target) {
+  const SafetensorsEntry& entry = file.at(name);
+  check_input(entry.dtype == safetensors_dtype(target.dtype()), "checkpoint: ", file.path(),
+              " holds ", name, " as ", entry.dtype, "; the run needs ",
+              safetensors_dtype(target.dtype()));
+  const Shape shape{std::span<const int64_t>(entry.shape)};
+  check_input(shape == target.shape(), "checkpoint: ", file.path(), " holds ", name, " with shape ",
+              shape, "; the model needs ", target.shape());
+  copy_from_host(ctx, entry.bytes, target);
+}
+
+void check_no_more_tensors(const SafetensorsFile& file, size_t expected) {
+  check_input(file.entries().size() == expected, "checkpoint: ", file.path(), " holds ",
+              file.entries().size(), " tensors; the model has ", expected);
+}
+
+int64_t count_in(const Json& json, const char* key, const fs::path& path) {
+  check_input(json.contains(key) && json[key].is_number_integer() && json[key].get<int64_t>() >= 0,
+              "checkpoint: ", path.string(), " must give ", key, " as a count");
+  return json[key].get<int64_t>();
+}
+
+TrainingState read_state(const fs::path& path) {
+  const Json json = read_json(path);
+  TrainingState state;
+  state.step = count_in(json, "step", path);
+  state.sequences = count_in(json, "sequences", path);
+  state.tokens = count_in(json, "tokens", path);
+  state.seed = static_cast<uint64_t>(count_in(json, "seed", path));
+  return state;
+}
+
+}  // namespace
+
+std::string save_checkpoint(const Context& ctx, const std::string& folder,
+                            const TrainingState& state, const ParameterSet& parameters,
+                            const AdamW& optimizer,
+                            const std::map<std::string, std::string>& files) {
+  const fs::path target = fs::path(folder) / step_name(state.step);
+  const fs::path partial = target.string() + ".partial";
+  fs::remove_all(partial);
+  fs::create_directories(partial);
+  write_tensors(ctx, (partial / kWeights).string(), weights_of(parameters, optimizer));
+  write_tensors(ctx, (partial / kMoments).string(), moments_of(parameters, optimizer));
+  const Json json{{"step", state.step},
+                  {"sequences", state.sequences},
+                  {"tokens", state.tokens},
+                  {"seed", state.seed}};
+  write_text(partial / kState, json.dump(2) + "\n");
+  for (const auto& [name, content] : files) write_text(partial / name, content);
+  write_manifest(partial);
+  publish(partial, target);
+  return target.string();
+}
+
+TrainingState load_checkpoint(const Context& ctx, const std::string& path, ParameterSet& parameters,
+                              AdamW& optimizer) {
+  verify_checkpoint(path);
+  const fs::path folder = path;
+  const TrainingState state = read_state(folder / kState);
+  const SafetensorsFile weights((folder / kWeights).string());
+  const SafetensorsFile moments((folder / kMoments).string());
+  check_no_more_tensors(weights, parameters.list().size());
+  check_no_more_tensors(moments, 2 * parameters.list().size());
+  for (const NamedTensor& t : weights_of(parameters, optimizer)) {
+    read_tensor(ctx, weights, t.name, t.tensor);
+  }
+  for (const NamedTensor& t : moments_of(parameters, optimizer)) {
+    read_tensor(ctx, moments, t.name, t.tensor);
+  }
+  optimizer.masters_changed(ctx);
+  return state;
+}
+
+void verify_checkpoint(const std::string& path) {
+  const fs::path folder = path;
+  const Json manifest = read_json(folder / kManifest);
+  check_input(manifest.contains("files") && manifest["files"].is_object(),
+              "checkpoint: ", (folder / kManifest).string(), " must list files");
+  for (const auto& [name, expected] : manifest["files"].items()) {
+    const Json found = manifest_entry(folder / name);
+    check_input(found == expected, "checkpoint: ", (folder / name).string(), " is damaged: it is ",
+                found.dump(), ", its manifest says ", expected.dump());
+  }
+  for (const char* name : {kWeights, kMoments, kState}) {
+    check_input(manifest["files"].contains(name), "checkpoint: ", (folder / kManifest).string(),
+                " does not list ", name);
+  }
+}
+
+std::string newest_checkpoint(const std::string& folder) {
+  for (int64_t step : steps_in(folder)) {
+    const std::string path = (fs::path(folder) / step_name(step)).string();
+    try {
+      verify_checkpoint(path);
+      return path;
+    } catch (const InputError&) {
+      continue;  // damaged: an older one will do
+    }
+  }
+  return "";
+}
+
+bool has_checkpoints(const std::string& folder) {
+  return !steps_in(folder).empty();
+}
+
+void remove_old_checkpoints(const std::string& folder, int64_t keep) {
+  const std::vector<int64_t> steps = steps_in(folder);
+  for (size_t i = static_cast<size_t>(keep); keep > 0 && i < steps.size(); ++i) {
+    fs::remove_all(fs::path(folder) / step_name(steps[i]));
+  }
+}
+
+std::string weights_checksum(const Context& ctx, const ParameterSet& parameters,
+                             const AdamW& optimizer) {
+  std::vector<NamedTensor> tensors = weights_of(parameters, optimizer);
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  Checksum checksum;
+  for (const NamedTensor& t : tensors) {
+    checksum.add(std::as_bytes(std::span(t.name)));
+    checksum.add(bytes_of(ctx, t.tensor));
+  }
+  return checksum.hex();
+}
+
+}  // namespace xtrain

@@ -1,0 +1,61 @@
+#pragma once
+// Checkpoints: weights, moments and where training stands, by parameter name, so that any layout,
+// batch or number of processes can load them.
+//
+//   FOLDER/step_00000300/model.safetensors     weights in full precision
+//                        moments.safetensors   first_moment.NAME and second_moment.NAME
+//                        state.json            see TrainingState
+//                        config.json, ...      files given by the caller
+//                        manifest.json         sizes and checksums of the others, written last
+//
+// A checkpoint is written in a folder of another name and renamed when all of it is on disk, so one
+// that is found is complete unless something damaged it, which the checksums tell.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "autodiff/parameter.h"
+#include "train/adamw/adamw.h"
+
+namespace xtrain {
+
+struct TrainingState {
+  int64_t step = 0;       // optimizer steps taken
+  int64_t sequences = 0;  // taken from the training order, over all replicas: the next one's number
+  int64_t tokens = 0;     // losses counted
+  // Random numbers are functions of the seed, the step and the sequence; there is no other state.
+  uint64_t seed = 0;
+
+  bool operator==(const TrainingState&) const = default;
+};
+
+// Writes FOLDER/step_%08d, replacing one of the same step, and returns its path. `files`: name to
+// content. Throws Error and leaves what was there when something cannot be written.
+std::string save_checkpoint(const Context& ctx, const std::string& folder,
+                            const TrainingState& state, const ParameterSet& parameters,
+                            const AdamW& optimizer,
+                            const std::map<std::string, std::string>& files);
+
+// Reads all of a checkpoint into the parameters and the optimizer. Throws InputError naming the
+// file when it is damaged or belongs to another model.
+TrainingState load_checkpoint(const Context& ctx, const std::string& path, ParameterSet& parameters,
+                              AdamW& optimizer);
+
+// Throws InputError naming the file at fault unless the manifest and all files agree.
+void verify_checkpoint(const std::string& path);
+
+// The newest step in the folder whose files agree with its manifest, or "" when there is none.
+std::string newest_checkpoint(const std::string& folder);
+
+// Whether the folder holds anything named like a checkpoint, complete or not.
+bool has_checkpoints(const std::string& folder);
+
+// Removes all but the newest `keep` checkpoints; 0 keeps all.
+void remove_old_checkpoints(const std::string& folder, int64_t keep);
+
+// A checksum of the weights in full precision, in the order of their names.
+std::string weights_checksum(const Context& ctx, const ParameterSet& parameters,
+                             const AdamW& optimizer);
+
+}  // namespace xtrain

@@ -1,0 +1,63 @@
+#include "train/data/token_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace xtrain {
+
+void check_range(const TokenSource& source, int64_t offset, int64_t count) {
+  if (offset >= 0 && count <= source.size() && offset <= source.size() - count) return;
+  fail(source.name(), ": tokens ", offset, "..", offset + count - 1, " were asked for; it holds ",
+       source.size());
+}
+
+JoinedSource::JoinedSource(std::vector<std::shared_ptr<const TokenSource>> parts)
+    : parts_(std::move(parts)) {
+  check(!parts_.empty(), "joined source: at least one part is needed");
+  int64_t end = 0;
+  for (const auto& part : parts_) {
+    check_input(part->size() > 0, part->name(), ": holds no tokens; remove it from the list");
+    ends_.push_back(end += part->size());
+  }
+}
+
+void JoinedSource::read(int64_t offset, std::span<int32_t> out) const {
+  check_range(*this, offset, static_cast<int64_t>(out.size()));
+  size_t part =
+      static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin());
+  for (; !out.empty(); ++part) {
+    const size_t count = std::min(out.size(), static_cast<size_t>(ends_[part] - offset));
+    parts_[part]->read(offset - (ends_[part] - parts_[part]->size()), out.first(count));
+    offset += static_cast<int64_t>(count);
+    out = out.subspan(count);
+  }
+}
+
+std::string JoinedSource::name() const {
+  if (parts_.size() == 1) return parts_.front()->name();
+  return text(parts_.size(), " files (", parts_.front()->name(), " ... ", parts_.back()->name(),
+              ")");
+}
+
+std::string JoinedSource::reader() const {
+  return parts_.front()->reader();
+}
+
+SlicedSource::SlicedSource(std::shared_ptr<const TokenSource> whole, int64_t begin, int64_t end)
+    : whole_(std::move(whole)), begin_(begin), end_(end) {
+  check(0 <= begin && begin <= end, "slice: 0 <= begin <= end must hold; got ", begin, ", ", end);
+  check_range(*whole_, begin, end - begin);
+}
+
+void SlicedSource::read(int64_t offset, std::span<int32_t> out) const {
+  check_range(*this, offset, static_cast<int64_t>(out.size()));
+  whole_->read(begin_ + offset, out);
+}
+
+std::string SlicedSource::name() const {
+  return text(whole_->name(), " (its part from token ", begin_, " to token ", end_, ")");
+}
+
+}  // namespace xtrain

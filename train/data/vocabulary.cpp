@@ -1,0 +1,186 @@
+#include "train/data/vocabulary.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/mapped_file.h"
+
+namespace xtrain {
+namespace {
+
+constexpr int64_t kMaxVocabulary = 1 << 30;
+
+// Reads the character at `position` and moves past it. Strict: overlong forms, surrogates and
+// values beyond U+10FFFF are refused, so that every text has one sequence of ids and comes back.
+uint32_t next_character(std::string_view text, size_t& position, std::string_view where) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const unsigned first = byte(position);
+  const size_t length = first < 0x80                    ? 1
+                        : first >= 0xC2 && first < 0xE0 ? 2
+                        : first >= 0xE0 && first < 0xF0 ? 3
+                        : first >= 0xF0 && first < 0xF5 ? 4
+                                                        : 0;
+  uint32_t value = length < 2 ? first : first & (0xFFu >> (length + 1));
+  bool valid = length > 0;
+  for (size_t i = 1; i < length; ++i) {
+    valid = valid && (byte(position + i) & 0xC0u) == 0x80u;
+    value = (value << 6) | (byte(position + i) & 0x3Fu);
+  }
+  constexpr uint32_t kSmallest[5] = {0, 0, 0x80, 0x800, 0x10000};
+  valid = valid && value >= kSmallest[length] && value <= 0x10FFFF;
+  valid = valid && !(value >= 0xD800 && value < 0xE000);
+  check_input(valid, where, ": byte ", position,
+              " does not begin a valid UTF-8 character; use source ",
+              "\"text\", which takes any bytes");
+  position += length;
+  return value;
+}
+
+void append_character(uint32_t value, std::string& out) {
+  const auto put = [&](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (value < 0x80) return put(value);
+  if (value < 0x800) {
+    put(0xC0 | (value >> 6));
+  } else {
+    if (value < 0x10000) {
+      put(0xE0 | (value >> 12));
+    } else {
+      put(0xF0 | (value >> 18));
+      put(0x80 | ((value >> 12) & 0x3F));
+    }
+    put(0x80 | ((value >> 6) & 0x3F));
+  }
+  put(0x80 | (value & 0x3F));
+}
+
+std::vector<int32_t> parse_ids(std::string_view text, int64_t size, std::string_view where) {
+  std::vector<int32_t> ids;
+  constexpr std::string_view kSpaces = " \t\r\n,";
+  for (size_t i = text.find_first_not_of(kSpaces); i != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kSpaces, i), text.size());
+    int32_t id = -1;
+    const auto [stop, error] = std::from_chars(text.data() + i, text.data() + end, id);
+    check_input(error == std::errc() && stop == text.data() + end && id >= 0 && id < size, where,
+                ": must be token ids in 0..", size - 1, "; got \"", text.substr(i, end - i), "\"");
+    ids.push_back(id);
+    i = text.find_first_not_of(kSpaces, end);
+  }
+  return ids;
+}
+
+}  // namespace
+
+Vocabulary Vocabulary::bytes() {
+  return Vocabulary(Kind::bytes, 256);
+}
+
+Vocabulary Vocabulary::ids(int64_t size) {
+  check_input(size > 0 && size <= kMaxVocabulary, "vocabulary: size must lie in 1..",
+              kMaxVocabulary, "; got ", size);
+  return Vocabulary(Kind::ids, size);
+}
+
+Vocabulary Vocabulary::chars(std::span<const std::string_view> texts,
+                             std::span<const std::string> names) {
+  std::vector<bool> seen(0x110000);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (size_t position = 0; position < texts[i].size();) {
+      seen[next_character(texts[i], position, names[i])] = true;
+    }
+  }
+  Vocabulary vocabulary(Kind::chars, 0);
+  for (uint32_t value = 0; value < seen.size(); ++value) {
+    if (seen[value]) vocabulary.code_points_.push_back(value);
+  }
+  vocabulary.size_ = static_cast<int64_t>(vocabulary.code_points_.size());
+  return vocabulary;
+}
+
+std::string_view Vocabulary::kind_name() const {
+  return kind_ == Kind::bytes ? "bytes" : kind_ == Kind::chars ? "chars" : "ids";
+}
+
+std::vector<int32_t> Vocabulary::encode(std::string_view text, std::string_view where) const {
+  if (kind_ == Kind::ids) return parse_ids(text, size_, where);
+  std::vector<int32_t> ids;
+  ids.reserve(text.size());
+  if (kind_ == Kind::bytes) {
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  for (size_t position = 0; position < text.size();) {
+    const size_t start = position;
+    const uint32_t value = next_character(text, position, where);
+    const auto found = std::lower_bound(code_points_.begin(), code_points_.end(), value);
+    check_input(found != code_points_.end() && *found == value, where, ": the character \"",
+                text.substr(start, position - start), "\" at byte ", start, " is not one of the ",
+                size_, " in the vocabulary");
+    ids.push_back(static_cast<int32_t>(found - code_points_.begin()));
+  }
+  return ids;
+}
+
+std::string Vocabulary::decode(std::span<const int32_t> ids) const {
+  std::string out;
+  for (const int32_t id : ids) {
+    check(id >= 0 && id < size_, "vocabulary: id must lie in 0..", size_ - 1, "; got ", id);
+    if (kind_ == Kind::bytes) out.push_back(static_cast<char>(id));
+    if (kind_ == Kind::chars) append_character(code_points_[static_cast<size_t>(id)], out);
+    if (kind_ == Kind::ids) out += std::to_string(id) + ' ';
+  }
+  return out;
+}
+
+std::string Vocabulary::to_json() const {
+  nlohmann::ordered_json json{{"kind", kind_name()}, {"size", size_}};
+  for (int32_t id = 0; kind_ == Kind::chars && id < size_; ++id) {
+    json["tokens"].push_back(decode({&id, 1}));
+  }
+  return json.dump(1) + "\n";
+}
+
+Vocabulary Vocabulary::from_json(std::string_view json_text, const std::string& where) {
+  const auto json = nlohmann::json::parse(json_text, nullptr, false);
+  const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
+  check_input(has("kind") && json["kind"].is_string() && has("size") &&
+                  json["size"].is_number_integer() && json["size"] >= 0,
+              where, ": must be a JSON object with a \"kind\" and a \"size\"");
+  const std::string kind = json["kind"];
+  const auto size = json["size"].get<int64_t>();
+  if (kind == "bytes") return bytes();
+  if (kind == "ids") return ids(size);
+  check_input(kind == "chars", where, ": kind must be bytes, chars or ids; got \"", kind, "\"");
+  check_input(has("tokens") && json["tokens"].is_array(), where, ": must have a list \"tokens\"");
+  Vocabulary vocabulary(Kind::chars, static_cast<int64_t>(json["tokens"].size()));
+  check_input(vocabulary.size_ == size, where, ": size says ", size, "; the list has ",
+              vocabulary.size_);
+  for (const auto& token : json["tokens"]) {
+    const std::string character = token.is_string() ? token.get<std::string>() : "";
+    size_t end = 0;
+    const uint32_t value = character.empty() ? 0 : next_character(character, end, where);
+    auto& known = vocabulary.code_points_;
+    check_input(end > 0 && end == character.size() && (known.empty() || known.back() < value),
+                where, ": tokens must be single characters in code point order; entry ",
+                known.size(), " is ", token.dump());
+    known.push_back(value);
+  }
+  return vocabulary;
+}
+
+void Vocabulary::save(const std::string& path) const {
+  AtomicFile file(path);
+  file.write(to_json());
+  file.commit();
+}
+
+Vocabulary Vocabulary::load(const std::string& path) {
+  const MappedFile file(path);
+  return from_json(file.text(), path);
+}
+
+}  // namespace xtrain

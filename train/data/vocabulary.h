@@ -1,0 +1,56 @@
+#pragma once
+// The meaning of token ids: text to ids and back. A small JSON file keeps it beside a checkpoint.
+//
+//   bytes  id = byte value, 256 ids. Any file, valid UTF-8 or not, comes back byte for byte, and a
+//          character cut between two tokens comes back whole once both are written.
+//   chars  one id per UTF-8 character, numbered in code point order.
+//   ids    numbers whose text is not known; written "17 4 " and read from such a list.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xtrain {
+
+class Vocabulary {
+ public:
+  enum class Kind { bytes, chars, ids };
+
+  static Vocabulary bytes();
+  static Vocabulary ids(int64_t size);
+
+  // The distinct characters of UTF-8 texts; `names` are the files, for errors: text that is not
+  // UTF-8 is refused with the byte's offset.
+  static Vocabulary chars(std::span<const std::string_view> texts,
+                          std::span<const std::string> names);
+
+  Kind kind() const { return kind_; }
+  std::string_view kind_name() const;
+  int64_t size() const { return size_; }
+
+  // Throws InputError, naming `where` and the byte offset, for text that has no ids.
+  std::vector<int32_t> encode(std::string_view text, std::string_view where = "text") const;
+
+  // The text of ids; that of a sequence is the text of its ids one after the other. Throws Error
+  // for an id outside [0, size).
+  std::string decode(std::span<const int32_t> ids) const;
+
+  std::string to_json() const;
+  static Vocabulary from_json(std::string_view json, const std::string& where);
+
+  // The file appears whole or not at all.
+  void save(const std::string& path) const;
+  static Vocabulary load(const std::string& path);
+
+ private:
+  Vocabulary(Kind kind, int64_t size) : kind_(kind), size_(size) {}
+
+  Kind kind_;
+  int64_t size_;
+  std::vector<uint32_t> code_points_;  // chars: sorted, index = id
+};
+
+}  // namespace xtrain

@@ -1,0 +1,74 @@
+#include "train/metrics.h"
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "train/trainer.h"
+
+namespace xtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+Json finite_or_null(double x) {
+  return std::isfinite(x) ? Json(x) : Json(nullptr);
+}
+
+// The whole lines up to the last step.
+std::string kept_lines(const std::string& path, int64_t last_step) {
+  std::ifstream file(path);
+  std::string kept, line;
+  while (std::getline(file, line)) {
+    const Json json = Json::parse(line, nullptr, false);
+    const bool whole =
+        json.is_object() && json.contains("step") && json["step"].is_number_integer();
+    if (!whole || json["step"].get<int64_t>() > last_step) break;
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+Metrics::Metrics(const std::string& path, int64_t last_step) : path_(path) {
+  AtomicFile file(path);
+  file.write(kept_lines(path, last_step));
+  file.commit();
+  file_.open(path, std::ios::app);
+  check(file_.good(), "metrics: cannot write ", path);
+}
+
+void Metrics::write(const StepReport& r) {
+  const Json json{{"step", r.step},
+                  {"tokens", r.tokens},
+                  {"loss", finite_or_null(r.loss)},
+                  {"val_loss", r.val_loss ? finite_or_null(*r.val_loss) : Json(nullptr)},
+                  {"lr", r.learning_rate},
+                  {"grad_norm", finite_or_null(r.grad_norm)},
+                  {"step_ms", r.step_ms},
+                  {"tokens_per_s", r.tokens_per_s}};
+  file_ << json.dump() << std::endl;
+  check(file_.good(), "metrics: cannot write ", path_);
+}
+
+RunFolder::RunFolder(const std::string& path) : path_(path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  check(!error, "out_dir: cannot create ", path, ": ", error.message());
+}
+
+void RunFolder::write(const std::string& name, const std::string& content) const {
+  AtomicFile file((fs::path(path_) / name).string());
+  file.write(content);
+  file.commit();
+}
+
+Metrics RunFolder::open_metrics(int64_t last_step) const {
+  return Metrics((fs::path(path_) / "metrics.jsonl").string(), last_step);
+}
+
+}  // namespace xtrain

@@ -1,0 +1,38 @@
+#pragma once
+// The files of a run beside its checkpoints: OUT_DIR/config.json, vocabulary.json, metrics.jsonl.
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+namespace xtrain {
+
+struct StepReport;
+
+// metrics.jsonl: one JSON object a step with step, tokens, loss, val_loss (null where there was no
+// validation), lr, grad_norm (null where it was not finite), step_ms and tokens_per_s. Each line is
+// on its way to the disk before the next step begins.
+class Metrics {
+ public:
+  // Continues the file after the line of `last_step`: lines of later steps, which a run that was
+  // killed after its last checkpoint has left, are dropped, and so is a line cut short.
+  Metrics(const std::string& path, int64_t last_step);
+  void write(const StepReport& report);
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+class RunFolder {
+ public:
+  // Creates the folder; Error when it cannot.
+  explicit RunFolder(const std::string& path);
+  void write(const std::string& name, const std::string& content) const;  // whole or not at all
+  Metrics open_metrics(int64_t last_step) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,96 @@
+#pragma once
+// The training loop: steps, validation, checkpoints, samples. What happens is told to an observer;
+// nothing is printed here.
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/context.h"
+#include "model/tiny_transformer.h"
+#include "train/adamw/adamw.h"
+#include "train/checkpoint.h"
+#include "train/clip.h"
+#include "train/data/open_data.h"
+#include "train/data/windows.h"
+#include "train/replica.h"
+#include "train/run_config.h"
+
+namespace xtrain {
+
+// One optimizer step, or the state after it.
+struct StepReport {
+  int64_t step = 0;    // counts from 1
+  int64_t tokens = 0;  // losses counted since the start of training
+  double loss = 0.0;   // mean of the step, nats per token
+  std::optional<double> val_loss;
+  double learning_rate = 0.0;
+  double grad_norm = 0.0;  // before clipping
+  bool skipped = false;    // the gradient was not finite; weights and moments are as before
+  double step_ms = 0.0;    // forward, backward and update
+  double tokens_per_s = 0.0;
+};
+
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void on_step(const StepReport&) {}
+  virtual void on_checkpoint(const std::string& /*path*/) {}
+};
+
+class Trainer {
+ public:
+  // `run` must be resolved. Opens the data, builds the model and, as train.resume says, starts
+  // fresh or continues. Nothing is written yet. The context and the replica must outlive the
+  // trainer.
+  Trainer(Context& ctx, RunConfig run, Replica& replica);
+
+  // Trains up to max_steps, or until `stop` is set: then the step is finished and a checkpoint
+  // saved. Writes config.json, metrics.jsonl and checkpoints/ under train.out_dir.
+  void run(TrainObserver& observer, const std::atomic<bool>& stop);
+
+  // One optimizer step; val_loss is left open.
+  StepReport train_step();
+  // Mean loss over the first eval_steps batches of the validation tokens, or over all of them when
+  // there are fewer. Leaves training as it was. None when there is no validation data.
+  std::optional<double> validation_loss();
+  // num_samples texts that continue the prompt.
+  std::vector<std::string> samples();
+  // Returns the checkpoint's folder.
+  std::string save();
+
+  const RunConfig& config() const { return run_; }
+  const TrainingState& state() const { return state_; }
+  const Data& data() const { return data_; }
+  TinyTransformer& model() { return *model_; }
+  std::string weights_checksum();
+  const std::string& resumed_from() const { return resumed_from_; }  // "" for a fresh run
+
+ private:
+  struct LossSum {
+    double sum = 0.0, count = 0.0;
+  };
+  LossSum accumulate_gradients();
+  LossSum micro_step(bool last);
+  void resume_or_refuse();
+  std::string checkpoint_folder() const;
+  bool due(int64_t interval) const;
+  std::vector<int32_t> default_prompt() const;
+
+  Context& ctx_;
+  RunConfig run_;
+  Replica& replica_;
+  Data data_;
+  std::optional<ShuffledWindows> train_windows_;
+  std::optional<ConsecutiveWindows> val_windows_;
+  std::optional<TinyTransformer> model_;
+  std::optional<AdamW> optimizer_;
+  TrainingState state_;
+  int64_t micro_steps_ = 1;
+  // What the random numbers of a step depend on; the context points here.
+  int64_t random_step_ = 0, random_sequence_ = 0;
+  std::string resumed_from_;
+};
+
+}  // namespace xtrain
