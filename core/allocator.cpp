@@ -12,16 +12,27 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{1} << 21;
 
-int64_t block_size(int64_t bytes) {
-  return (bytes + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
+int64_t round_up(int64_t bytes, int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
 }
 
-void* system_block(int64_t size) {
-  if (size < kHugePage) return std::aligned_alloc(kAllocationAlignment, size);
-  const int64_t pages = (size + kHugePage - 1) / kHugePage * kHugePage;
-  void* block = std::aligned_alloc(kHugePage, pages);
-  if (block) madvise(block, pages, MADV_HUGEPAGE);  // a hint; refusal costs only speed
-  return block;
+// What a block of so many bytes takes. Large ones are whole huge pages.
+int64_t block_size(int64_t bytes) {
+  return round_up(bytes, bytes < kHugePage ? kAllocationAlignment : kHugePage);
+}
+
+// Large blocks are mapped by themselves, so that giving one back gives it to the system, and begin
+// at a huge page. Mapping one page more than needed leaves room to cut to that border.
+void* map_huge_pages(int64_t size) {
+  void* mapped =
+      mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char* begin = static_cast<char*>(mapped);
+  const int64_t lead = (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
+  if (lead > 0) munmap(begin, lead);
+  munmap(begin + lead + size, kHugePage - lead);
+  madvise(begin + lead, size, MADV_HUGEPAGE);  // a hint; refusal costs only speed
+  return begin + lead;
 }
 
 }  // namespace
@@ -49,6 +60,16 @@ CpuAllocator::~CpuAllocator() {
   release_cached();
 }
 
+// Without the cache every block is the heap's, whose borders sanitizers watch.
+void* CpuAllocator::system_block(int64_t size) const {
+  return cache_ && size >= kHugePage ? map_huge_pages(size)
+                                     : std::aligned_alloc(kAllocationAlignment, size);
+}
+
+void CpuAllocator::release_block(void* block, int64_t size) const {
+  cache_ && size >= kHugePage ? static_cast<void>(munmap(block, size)) : std::free(block);
+}
+
 void* CpuAllocator::take_block(int64_t bytes) {
   constexpr int64_t kLargest = int64_t{1} << 50;
   if (bytes > kLargest) return nullptr;
@@ -74,8 +95,8 @@ void* CpuAllocator::take_block(int64_t bytes) {
 }
 
 void CpuAllocator::return_block(void* block, int64_t bytes) {
-  if (!cache_) return std::free(block);
   const int64_t size = block_size(bytes);
+  if (!cache_) return release_block(block, size);
   std::lock_guard lock(mutex_);
   cached_[size].push_back(block);
   cached_bytes_ += size;
@@ -83,7 +104,7 @@ void CpuAllocator::return_block(void* block, int64_t bytes) {
 
 void CpuAllocator::release_cached() {
   for (auto& [size, blocks] : cached_) {
-    for (void* block : blocks) std::free(block);
+    for (void* block : blocks) release_block(block, size);
   }
   cached_.clear();
   cached_bytes_ = 0;

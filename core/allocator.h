@@ -46,6 +46,8 @@ class CpuAllocator final : public Allocator {
   void* take_block(int64_t bytes) override;
   void return_block(void* block, int64_t bytes) override;
   void release_cached();
+  void* system_block(int64_t size) const;
+  void release_block(void* block, int64_t size) const;
 
   const bool cache_;
   std::mutex mutex_;

@@ -21,7 +21,7 @@ GemmBackend gemm_backend_from_name(std::string_view name);  // InputError naming
 struct Context {
   Device device;
   int threads = 1;  // CPU threads of a parallel loop; results do not depend on it
-  GemmBackend gemm = GemmBackend::library;
+  GemmBackend gemm = GemmBackend::tiled;
   RandomKey random;       // dropout draws from it
   bool training = false;  // dropout acts only when true
   std::shared_ptr<Allocator> allocator;

@@ -1,10 +1,12 @@
 // Measures the GEMM backends on the shapes that training meets and prints a table.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <limits>
-#include <map>
+#include <string>
+#include <vector>
 
 #include "core/gemm.h"
 #include "core/parallel.h"
@@ -124,6 +126,7 @@ int bench_gemm(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  const Dtype element = dtype_from_name(dtype);
   std::vector<GemmBackend> backends;
   for (const std::string& name : names) backends.push_back(gemm_backend_from_name(name));
   const Context ctx = cpu_context(threads);
@@ -133,7 +136,7 @@ int bench_gemm(int argc, char** argv) {
   for (const std::string& name : names) std::printf(" %9s %5s", name.c_str(), "");
   std::printf("\n");
   for (const Product& p : kProducts) {
-    print_row(p, fastest_seconds(ctx, backends, dtype_from_name(dtype), p, budget));
+    print_row(p, fastest_seconds(ctx, backends, element, p, budget));
   }
   return 0;
 }

@@ -1,6 +1,6 @@
 // Proves every op's gradients by finite differences and prints a table.
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
@@ -31,12 +31,13 @@ int gradcheck(int argc, char** argv) {
   CLI::App app("Checks every op's gradients against central differences in f64.", "gradcheck");
   std::vector<std::string> families;
   app.add_option("families", families, "op families to check; all by default");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+  if (!parse_arguments(app, argc, argv)) return 0;
+  const std::vector<std::string> known = op_families();
+  for (const std::string& family : families) {
+    check_input(std::find(known.begin(), known.end(), family) != known.end(),
+                "no op family is called ", family, "; they are the folders of ops/");
   }
-  if (families.empty()) families = op_families();
+  if (families.empty()) families = known;
   const Context ctx = cpu_context(1);
   std::printf("%-22s %-34s %-10s %10s  %s\n", "op", "case", "input", "error", "verdict");
   int failures = 0;

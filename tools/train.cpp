@@ -1,6 +1,5 @@
 // Trains a model in one process.
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
 #include <iostream>
@@ -63,11 +62,7 @@ void print_end(Trainer& trainer, const Context& ctx) {
 int train(int argc, char** argv) {
   CLI::App app("Trains a transformer on text.", "train");
   TrainOptions options(app, argv[0]);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (!parse_arguments(app, argc, argv)) return 0;
   const RunConfig run = options.resolve();
   if (options.print_config()) {
     std::cout << run_config_to_json(run) << std::endl;

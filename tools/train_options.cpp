@@ -31,9 +31,12 @@ std::vector<std::string> config_folders(const std::string& program) {
 
 void TrainOptions::add_key(CLI::App& app, std::string flag, std::string section, std::string key,
                            const std::string& help) {
-  key_flags_.push_back({std::move(flag), std::move(section), std::move(key), ""});
+  key_flags_.push_back({std::move(flag), std::move(section), std::move(key), std::nullopt});
   KeyFlag& added = key_flags_.back();
-  app.add_option(added.flag, added.value, help + " (" + added.section + "." + added.key + ")");
+  app.add_option_function<std::string>(
+         added.flag, [&added](const std::string& value) { added.value = value; },
+         help + " (" + added.section + "." + added.key + ")")
+      ->take_last();
 }
 
 TrainOptions::TrainOptions(CLI::App& app, std::string program) : program_(std::move(program)) {
@@ -71,7 +74,7 @@ RunConfig TrainOptions::resolve() const {
   if (!config_.empty()) reader.add_file(find_config(config_, config_folders(program_)));
   if (!data_.empty()) reader.set("data", "train_files", data_, "--data");
   for (const KeyFlag& f : key_flags_) {
-    if (!f.value.empty()) reader.set(f.section, f.key, f.value, f.flag);
+    if (f.value) reader.set(f.section, f.key, *f.value, f.flag);
   }
   if (flash_ != 0) {
     reader.set("train", "attention", flash_ > 0 ? "flash" : "composed",

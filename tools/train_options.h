@@ -1,6 +1,7 @@
 #pragma once
 // The command line of the training programs, one definition for all of them.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ class TrainOptions {
  private:
   // A flag that stands for a key of the config.
   struct KeyFlag {
-    std::string flag, section, key, value;
+    std::string flag, section, key;
+    std::optional<std::string> value;
   };
   void add_key(CLI::App& app, std::string flag, std::string section, std::string key,
                const std::string& help);

@@ -54,7 +54,7 @@ struct TrainConfig {
   Exec exec;
   DeviceChoice device = DeviceChoice::any;
   int64_t threads = 0;  // 0: all in the affinity mask
-  GemmBackend gemm = GemmBackend::library;
+  GemmBackend gemm = GemmBackend::tiled;
 
   int64_t num_samples = 3;
   int64_t max_new_tokens = 200;

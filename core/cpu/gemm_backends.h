@@ -21,17 +21,27 @@ inline int64_t offset_in(const GemmOperand& op, int64_t row, int64_t column) {
   return op.transposed ? column * op.ld + row : row * op.ld + column;
 }
 
+// target = value, rounded. The compiler turns loops over a scalar member into vector code, loops
+// over whole structures not.
+template <class A, class Out>
+inline void round_to(A value, Out& target) {
+  target = static_cast<Out>(value);
+}
+inline void round_to(float value, BFloat16& target) {
+  target.bits = BFloat16(value).bits;
+}
+
 // c[j] = alpha * sums[j] + beta * c[j], rounded once; beta 0 does not read c.
 template <class Acc, class Out>
 inline void store_sums(const GemmProblem& p, int64_t count, const Acc* sums, Out* c) {
   const Acc alpha = static_cast<Acc>(p.alpha), beta = static_cast<Acc>(p.beta);
   if (p.beta == 0.0) {
 #pragma omp simd
-    for (int64_t j = 0; j < count; ++j) c[j] = static_cast<Out>(alpha * sums[j]);
+    for (int64_t j = 0; j < count; ++j) round_to(alpha * sums[j], c[j]);
   } else {
 #pragma omp simd
     for (int64_t j = 0; j < count; ++j) {
-      c[j] = static_cast<Out>(alpha * sums[j] + beta * static_cast<Acc>(c[j]));
+      round_to(alpha * sums[j] + beta * static_cast<Acc>(c[j]), c[j]);
     }
   }
 }

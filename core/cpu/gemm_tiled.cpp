@@ -39,8 +39,8 @@ constexpr int64_t kBlocks = 32;        // wanted of a product, for threads to sh
 constexpr int64_t kPackedElements = int64_t{1} << 21;
 
 // What outweighs waking a thread, some 10 microseconds of work.
-constexpr int64_t kPieceProducts = int64_t{1} << 19;
-constexpr int64_t kPieceElements = int64_t{1} << 15;
+constexpr int64_t kPieceProducts = int64_t{1} << 20;
+constexpr int64_t kPieceElements = int64_t{1} << 16;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;

@@ -11,6 +11,8 @@
 namespace xtrain {
 namespace {
 
+using namespace flash;
+
 // gradient rows = (+=) x [count, width] of one head.
 template <class T, class A>
 void store_rows(const FlashGradient& gradient, int64_t batch, int64_t head, int64_t count,

@@ -10,6 +10,8 @@
 namespace xtrain {
 namespace {
 
+using namespace flash;
+
 // A strip's softmax so far: the largest score of each query, and the sum of exp(s - largest).
 template <class A>
 struct RunningSoftmax {

@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <type_traits>
 
 #include "core/cpu/tile_gemm.h"
 #include "ops/attention/flash_kernels.h"
 
-namespace xtrain {
+namespace xtrain::flash {
 
 inline constexpr int64_t kTile = 64, kLanes = kTileLanes;
 
@@ -144,4 +145,4 @@ void draw_factors(const AttentionDropout& dropout, int64_t batch, int64_t head, 
   }
 }
 
-}  // namespace xtrain
+}  // namespace xtrain::flash

@@ -1,5 +1,7 @@
 #include "ops/norm/norm.h"
 
+#include <algorithm>
+
 #include "core/copy.h"
 #include "ops/arithmetic/arithmetic.h"
 #include "ops/norm/norm_kernels.h"

@@ -1,5 +1,7 @@
 #include "ops/rope/rope.h"
 
+#include <algorithm>
+
 #include "core/copy.h"
 #include "ops/rope/rope_kernels.h"
 

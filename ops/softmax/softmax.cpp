@@ -1,5 +1,7 @@
 #include "ops/softmax/softmax.h"
 
+#include <algorithm>
+
 #include "core/copy.h"
 #include "ops/softmax/softmax_kernels.h"
 

@@ -26,23 +26,23 @@ Accumulator<T> row_shift(const T* x, int64_t width) {
 }
 
 template <class T>
-Accumulator<T> sum_of_exponentials(const T* x, int64_t width, Accumulator<T> shift) {
-  using A = Accumulator<T>;
-  A sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < width; ++i) sum += vector_exp(static_cast<A>(x[i]) - shift);
-  return sum;
-}
-
-template <class T>
 void softmax_row(const T* x, int64_t width, T* p) {
   using A = Accumulator<T>;
+  // Where p holds exponentials unrounded, each is formed once.
+  constexpr bool kStored = std::is_same_v<T, A>;
   const A shift = row_shift(x, width);
-  const A sum = sum_of_exponentials(x, width, shift);
+  A sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < width; ++i) {
+    const A e = vector_exp(static_cast<A>(x[i]) - shift);
+    if constexpr (kStored) p[i] = e;
+    sum += e;
+  }
   const A scale = sum == A{0} ? A{0} : A{1} / sum;
 #pragma omp simd
   for (int64_t i = 0; i < width; ++i) {
-    p[i] = static_cast<T>(vector_exp(static_cast<A>(x[i]) - shift) * scale);
+    const A e = kStored ? static_cast<A>(p[i]) : vector_exp(static_cast<A>(x[i]) - shift);
+    p[i] = static_cast<T>(e * scale);
   }
 }
 
@@ -50,7 +50,9 @@ template <class T>
 void log_softmax_row(const T* x, int64_t width, T* y) {
   using A = Accumulator<T>;
   const A shift = row_shift(x, width);
-  const A sum = sum_of_exponentials(x, width, shift);
+  A sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < width; ++i) sum += vector_exp(static_cast<A>(x[i]) - shift);
   const A log_sum = sum == A{0} ? A{0} : std::log(sum);
   // Two subtractions: shift + log_sum would round the logarithm away where the logits are large.
 #pragma omp simd

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
-#include "autodiff/test_nodes.h"
 #include "core/error.h"
 #include "support/catch.h"
+#include "support/tape_nodes.h"
 #include "support/tolerance.h"
 
 using namespace xtrain;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "autodiff/test_nodes.h"
 #include "core/error.h"
 #include "ops/dropout/dropout.h"
 #include "ops/elementary/elementary.h"
 #include "ops/reduce/reduce.h"
 #include "ops/view/view.h"
 #include "support/catch.h"
+#include "support/tape_nodes.h"
 
 using namespace xtrain;
 

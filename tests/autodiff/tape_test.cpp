@@ -1,12 +1,12 @@
 #include "autodiff/tape.h"
 
 #include "autodiff/grad_check.h"
-#include "autodiff/test_nodes.h"
 #include "core/error.h"
 #include "ops/arithmetic/arithmetic.h"
 #include "ops/elementary/elementary.h"
 #include "ops/reduce/reduce.h"
 #include "support/catch.h"
+#include "support/tape_nodes.h"
 #include "support/tolerance.h"
 
 using namespace xtrain;
@@ -41,6 +41,13 @@ std::vector<Var> many(const Context& ctx, const Var& x, std::vector<bool>& given
       std::span(&x, 1), {scale(ctx, x.value, 2.0).value, scale(ctx, x.value, 3.0).value, count},
       &given);
 }
+
+// Does not even look at its gradient.
+class IgnoreNode final : public Node {
+ public:
+  const char* name() const override { return "ignore"; }
+  void backward(Gradients&) override {}
+};
 
 }  // namespace
 
@@ -281,6 +288,15 @@ TEST_CASE("a chain's gradient lives in one buffer, and what was passed is freed"
   }
   CHECK(ctx.allocator->peak_bytes() == 23 * kBytes);  // the caller's gradient and one more
   CHECK(ctx.allocator->current_bytes() == 2 * kBytes);
+}
+
+TEST_CASE("a gradient that its node does not take is freed all the same", "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  Tape tape(ctx);
+  const Var x = tape.leaf(ones(ctx, {1000}));
+  walk(tape, scale(ctx, record<IgnoreNode>({x}, x.value), 2.0), ones(ctx, {1000}));
+  CHECK_FALSE(tape.grad(x).defined());
+  CHECK(ctx.allocator->current_bytes() == 8000);
 }
 
 TEST_CASE("values without a tape record nothing", "[autodiff]") {

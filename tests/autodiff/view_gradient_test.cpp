@@ -1,10 +1,10 @@
 #include <limits>
 
 #include "autodiff/grad_check.h"
-#include "autodiff/test_nodes.h"
 #include "ops/elementary/elementary.h"
 #include "ops/view/view.h"
 #include "support/catch.h"
+#include "support/tape_nodes.h"
 #include "support/tolerance.h"
 
 using namespace xtrain;

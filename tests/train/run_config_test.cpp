@@ -246,7 +246,7 @@ const std::vector<std::string> kEveryKey{
     "train.fused=false",
     "train.device=cpu",
     "train.threads=2",
-    "train.gemm=tiled",
+    "train.gemm=naive",
     "train.num_samples=1",
     "train.max_new_tokens=9",
     "train.temperature=0",

@@ -1,0 +1,258 @@
+// The programs as their users see them: arguments, exit codes, messages, files.
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <fstream>
+#include <thread>
+
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+
+using namespace xtrain;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A model so small that a run takes a fraction of a second.
+const char* const kConfig = R"({
+  "model": {"model_type": "qwen3", "hidden_size": 16, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24,
+            "max_position_embeddings": 16, "dropout": 0.1},
+  "train": {"batch_size": 2, "max_steps": 30, "warmup_steps": 2, "eval_interval": 10,
+            "eval_steps": 1, "checkpoint_interval": 10, "threads": 1, "num_samples": 1,
+            "max_new_tokens": 5},
+  "data": {"stories_count": 20}})";
+
+struct Finished {
+  int code;
+  std::string out, err;
+};
+
+// One test's folder with the config in it, and programs that run there.
+struct Workplace : TemporaryFolder {
+  Workplace() { write("small.json", kConfig); }
+
+  std::string command(const std::string& program, const std::string& arguments) const {
+    return "cd '" + path.string() + "' && exec '" + XT_PROGRAM_DIR "/" + program + "' " +
+           arguments + " >out.txt 2>err.txt";
+  }
+  Finished run(const std::string& program, const std::string& arguments) const {
+    const int status = std::system(command(program, arguments).c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read("out.txt"), read("err.txt")};
+  }
+  pid_t start(const std::string& program, const std::string& arguments) const {
+    const std::string line = command(program, arguments);
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+      _exit(127);
+    }
+    return child;
+  }
+};
+
+int wait_for(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+// The line "weights 0123456789abcdef, ..." that a run ends with.
+std::string weights_line(const std::string& out) {
+  const size_t at = out.find("\nweights ");
+  return at == std::string::npos ? "" : out.substr(at + 9, 16);
+}
+
+void wait_until(const std::function<bool()>& holds) {
+  for (int i = 0; i < 3000 && !holds(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  REQUIRE(holds());
+}
+
+bool one_line(const std::string& text) {
+  return !text.empty() && text.find('\n') == text.size() - 1;
+}
+
+}  // namespace
+
+TEST_CASE("train runs to the end, writes its files and prints samples", "[tools]") {
+  const Workplace place;
+  const Finished run = place.run("train", "--config small.json --flash --out-dir run");
+  CHECK(run.err == "");
+  REQUIRE(run.code == 0);
+  CHECK(run.out.find("step 30/30  loss ") != std::string::npos);
+  CHECK(run.out.find("floor ") != std::string::npos);
+  CHECK(run.out.find("--- sample 1\n") != std::string::npos);
+  CHECK(run.out.find('\r') == std::string::npos);  // not a terminal: plain lines
+  CHECK(place.read("run/config.json").find("\"attention\": \"flash\"") != std::string::npos);
+  std::ifstream metrics(place.file("run/metrics.jsonl"));
+  std::string line;
+  int lines = 0;
+  while (std::getline(metrics, line)) {
+    ++lines;
+    for (const char* key :
+         {"step", "tokens", "loss", "val_loss", "lr", "grad_norm", "step_ms", "tokens_per_s"}) {
+      CHECK(line.find("\"" + std::string(key) + "\":") != std::string::npos);
+    }
+    CHECK((line.find("\"val_loss\":null") == std::string::npos) == (lines % 10 == 0));
+  }
+  CHECK(lines == 30);
+  CHECK(fs::exists(place.path / "run/checkpoints/step_00000030/manifest.json"));
+  // The saved config says the same run again.
+  const Finished again = place.run("train", "--config run/config.json --out-dir run2");
+  CHECK(again.code == 0);
+  CHECK(weights_line(again.out) == weights_line(run.out));
+  CHECK(weights_line(run.out).size() == 16);
+}
+
+TEST_CASE("bad arguments and configs are one line and exit code 2", "[tools]") {
+  const Workplace place;
+  place.write("broken.json", R"({"model": {"hidden_sise": 8}})");
+  place.write("short.txt", "too short");
+  const struct {
+    const char* arguments;
+    const char* message;
+  } cases[] = {
+      {"", "--config must name a config"},
+      {"--config nowhere.json", "nowhere.json"},
+      {"--config broken.json", "hidden_size"},
+      {"--config small.json --dtype f16", "train.dtype"},
+      {"--config small.json --seq-len 17", "max_position_embeddings 16"},
+      {"--config small.json --learning-rate 1e400", "learning_rate"},
+      {"--config small.json --learning-rate ''", "learning_rate"},
+      {"--config small.json --max-steps -1", "max_steps"},
+      {"--config small.json --set model.num_key_value_heads=3", "num_key_value_heads"},
+      {"--config small.json --set train.nothing=1", "nothing"},
+      {"--config small.json --set nonsense", "nonsense"},
+      {"--config small.json --device cuda", "cuda"},
+      {"--config small.json --data missing.txt", "missing.txt"},
+      {"--config small.json --data short.txt", "short.txt"},
+      {"--config small.json --resume nowhere", "nowhere"},
+      {"--config .", "."},
+      {"--config small.json --threads -3", "threads"},
+      {"--config small.json --no-such-flag", "--no-such-flag"},
+  };
+  for (const auto& c : cases) {
+    INFO(c.arguments);
+    const Finished run = place.run("train", c.arguments);
+    INFO(run.err);
+    CHECK(run.code == 2);
+    CHECK(run.err.find(c.message) != std::string::npos);
+    CHECK(one_line(run.err));
+    CHECK(run.out == "");
+    CHECK_FALSE(fs::exists(place.path / "out"));
+  }
+}
+
+TEST_CASE("help lists every key with its default, and print-config resolves", "[tools]") {
+  const Workplace place;
+  const Finished help = place.run("train", "--help");
+  CHECK(help.code == 0);
+  for (const char* key : {"--flash", "--resume", "learning_rate", "0.0006", "num_hidden_layers",
+                          "stories_seed", "min_lr_ratio"}) {
+    INFO(key);
+    CHECK(help.out.find(key) != std::string::npos);
+  }
+  const Finished printed =
+      place.run("train", "--config small.json --print-config --batch-size 7 --flash");
+  CHECK(printed.code == 0);
+  CHECK(printed.out.find("\"batch_size\": 7") != std::string::npos);
+  CHECK(printed.out.find("\"attention\": \"flash\"") != std::string::npos);
+  place.write("printed.json", printed.out);
+  CHECK(place.run("train", "--config printed.json --print-config").out == printed.out);
+}
+
+TEST_CASE("a config that the working folder lacks is found by name", "[tools]") {
+  const Workplace place;
+  for (const char* name : {"tiny", "tiny.json", "configs/tiny.json"}) {
+    INFO(name);
+    const Finished run = place.run("train", std::string("--print-config --config ") + name);
+    CHECK(run.code == 0);
+    CHECK(run.out.find("\"hidden_size\": 128") != std::string::npos);
+  }
+}
+
+TEST_CASE("text, characters and tokens are found from a file's content", "[tools]") {
+  const Workplace place;
+  std::string text;
+  while (text.size() < 4000) text += "the quick brown fox jumps over the lazy dog.\n";
+  place.write("fox.txt", text);
+  std::string tokens;  // uint16 ids
+  for (int i = 0; i < 2000; ++i) tokens += {static_cast<char>(i % 50), '\0'};
+  place.write("ids.bin", tokens);
+  const auto steps = " --config small.json --max-steps 3 --set train.eval_interval=0 --out-dir ";
+  CHECK(place.run("train", std::string("--data fox.txt") + steps + "a").code == 0);
+  CHECK(place.run("train", std::string("--data fox.txt --set data.source=chars") + steps + "b")
+            .code == 0);
+  CHECK(place.read("b/config.json").find("\"vocab_size\": 29") != std::string::npos);
+  CHECK(place.run("train", std::string("--data ids.bin --set model.vocab_size=50") + steps + "c")
+            .code == 0);
+  const Finished refused =
+      place.run("train", std::string("--data ids.bin --set model.vocab_size=49") + steps + "d");
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("ids.bin") != std::string::npos);
+  CHECK(refused.err.find("49") != std::string::npos);
+}
+
+TEST_CASE("SIGTERM finishes the step, saves, and the run can go on", "[tools]") {
+  const Workplace place;
+  const std::string arguments =
+      "--config small.json --max-steps 100000 --set train.eval_interval=0 "
+      "--set train.checkpoint_interval=0 --set train.lr_schedule=constant --out-dir run";
+  const pid_t child = place.start("train", arguments);
+  wait_until(
+      [&] { return place.read("run/metrics.jsonl").find("\"step\":5,") != std::string::npos; });
+  kill(child, SIGTERM);
+  CHECK(wait_for(child) == 0);
+  CHECK(place.read("out.txt").find("saved ") != std::string::npos);
+  int folders = 0;
+  std::string name;
+  for (const auto& entry : fs::directory_iterator(place.path / "run/checkpoints")) {
+    ++folders;
+    name = entry.path().filename().string();
+  }
+  REQUIRE(folders == 1);
+  const int step = std::stoi(name.substr(5));
+  CHECK(step >= 5);
+  const Finished resumed =
+      place.run("train", arguments + " --resume auto --max-steps " + std::to_string(step + 2));
+  CHECK(resumed.code == 0);
+  CHECK(resumed.out.find("continuing from run/checkpoints/" + name) != std::string::npos);
+}
+
+TEST_CASE("a run killed while it saves goes on to the same weights", "[tools][slow]") {
+  const Workplace place;
+  const std::string arguments = "--config small.json --set train.checkpoint_interval=1 ";
+  const std::string expected = weights_line(place.run("train", arguments + "--out-dir whole").out);
+  REQUIRE(expected.size() == 16);
+  for (int round = 0; round < 30; ++round) {
+    const pid_t child = place.start("train", arguments + "--resume auto --out-dir run");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 + 37 * round % 211));
+    kill(child, SIGKILL);
+    wait_for(child);
+    fs::create_directories(place.path / "run/checkpoints");
+    place.write("run/checkpoints/stray.partial", "left behind");
+  }
+  const Finished last = place.run("train", arguments + "--resume auto --out-dir run");
+  CHECK(last.err == "");
+  CHECK(last.code == 0);
+  CHECK(weights_line(last.out) == expected);
+}
+
+TEST_CASE("gradcheck prints a table and succeeds", "[tools]") {
+  const Workplace place;
+  const Finished run = place.run("gradcheck", "activation norm");
+  CHECK(run.code == 0);
+  CHECK(run.out.find("FAIL") == std::string::npos);
+  CHECK(run.out.find("gelu_tanh") != std::string::npos);
+  CHECK(run.out.find("all gradients agree within 1e-06") != std::string::npos);
+  const Finished unknown = place.run("gradcheck", "nothing");
+  CHECK(unknown.code == 2);
+  CHECK(unknown.err.find("nothing") != std::string::npos);
+}
