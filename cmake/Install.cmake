@@ -15,7 +15,7 @@ function(xtrain_install)
     set_target_properties(xtrain_${layer} PROPERTIES EXPORT_NAME ${layer})
     install(TARGETS xtrain_${layer} EXPORT xtrain_targets INCLUDES DESTINATION ${include_dir})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION ${include_dir}
-            FILES_MATCHING PATTERN "*.h" PATTERN "*_kernels.h" EXCLUDE)
+            FILES_MATCHING PATTERN "*.h")
   endforeach()
   install(TARGETS ${arg_PROGRAMS})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/xtrain)

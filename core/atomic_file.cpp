@@ -19,19 +19,20 @@ namespace {
   fail(path, ": cannot ", what, " the file: ", std::strerror(reason));
 }
 
-void sync_folder_of(const std::string& path) {
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
+}  // namespace
+
+void sync_folder(const std::string& path) {
+  const std::string folder = path.empty() ? "." : path;
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail_with_errno(folder, "open the folder to force to disk");
+  const int opened = errno;
+  check(descriptor >= 0, folder,
+        ": cannot open the folder to force to disk: ", std::strerror(opened));
   // EINVAL: a file system whose folders need no forcing.
   const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;
   const int reason = errno;
   ::close(descriptor);
   check(synced, folder, ": cannot force the folder to disk: ", std::strerror(reason));
 }
-
-}  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), partial_path_(path + ".partial") {
   descriptor_ = ::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -64,7 +65,7 @@ void AtomicFile::commit() {
   if (std::rename(partial_path_.c_str(), path_.c_str()) != 0) fail_with_errno(path_, "rename to");
   // Renamed: nothing is left for the destructor to remove.
   if (::close(std::exchange(descriptor_, -1)) != 0) fail_with_errno(path_, "close");
-  sync_folder_of(path_);
+  sync_folder(std::filesystem::path(path_).parent_path().string());
 }
 
 }  // namespace xtrain

@@ -8,6 +8,10 @@
 
 namespace xtrain {
 
+// Forces a folder's entries to disk, so that a file renamed into it is found there after a crash.
+// Error naming the folder and the system's reason.
+void sync_folder(const std::string& path);
+
 // Bytes go to "PATH.partial" beside the target. commit() forces them to disk, renames the file to
 // PATH, replacing what was there, and forces the folder's entry to disk: after a crash PATH holds
 // either its old content or all of the new. Without commit() the destructor removes the partial

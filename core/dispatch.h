@@ -1,5 +1,5 @@
 #pragma once
-// From a tensor's device and dtype to a kernel: the only place where either is switched on.
+// From a tensor's device and dtype to a kernel.
 //
 //   dispatch(ctx, x, "gelu", [&](auto device, auto scalar) {
 //     using T = decltype(scalar);

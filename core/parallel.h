@@ -1,21 +1,33 @@
 #pragma once
 // Parallel loops on the CPU. Work is cut into pieces whose borders do not depend on the number of
 // threads, and no sum is ever split among threads, so the result has the same bits on any number of
-// them. The body must not throw.
+// them.
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 
 #include "core/dispatch.h"
 
 namespace xtrain {
 
-// body(i) for i in [0, count).
+// body(i) for i in [0, count). When bodies throw, all others still run, and then one of the
+// exceptions is thrown on: none may leave the parallel region itself.
 template <class Body>
 void parallel_for(const Cpu& cpu, int64_t count, Body&& body) {
-  const int threads = static_cast<int>(std::min<int64_t>(cpu.threads(), count));
+  const int threads =
+      static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(cpu.threads(), count)));
+  std::exception_ptr failure;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t i = 0; i < count; ++i) body(i);
+  for (int64_t i = 0; i < count; ++i) {
+    try {
+      body(i);
+    } catch (...) {
+#pragma omp critical(xtrain_parallel_for)
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 // body(begin, end) for consecutive blocks of `block` out of [0, count); the last may be shorter.

@@ -148,6 +148,9 @@ void validate(const ModelConfig& c) {
   check_input(c.positions != Positions::rope || c.head_dim % 2 == 0,
               "model.head_dim must be even where positions is rope; got head_dim ", c.head_dim,
               " and positions rope");
+  check_input(!c.qk_norm || c.head_dim % 2 == 0,
+              "model.head_dim must be even where qk_norm is true; got head_dim ", c.head_dim,
+              " and qk_norm true");
   ModelConfig copy = c;
   check_ranges({"model", config_fields(copy)});
 }

@@ -77,13 +77,20 @@ Loss TinyTransformer::loss(const Context& ctx, Tape* tape, const TokenBatch& bat
   const Var head = use(tape, *head_);
   const Tensor targets = batch.targets.reshape({rows});
   const int64_t V = config_.vocab_size;
-  return exec.fused ? linear_cross_entropy(ctx, x, head, targets, V, kIgnoredTarget)
-                    : linear_cross_entropy_composed(ctx, x, head, targets, V, kIgnoredTarget);
+  return exec.fused ? linear_cross_entropy(ctx, x, head, targets, V, kIgnoreIndex)
+                    : linear_cross_entropy_composed(ctx, x, head, targets, V, kIgnoreIndex);
 }
 
 Var TinyTransformer::logits(const Context& ctx, Tape* tape, const TokenBatch& batch,
                             const Exec& exec) {
   return linear(ctx, hidden(ctx, tape, batch.inputs, exec), use(tape, *head_), Var());
+}
+
+Var TinyTransformer::next_logits(const Context& ctx, Tape* tape, const TokenBatch& batch,
+                                 const Exec& exec) {
+  const Var x = hidden(ctx, tape, batch.inputs, exec);
+  const Var last = slice(ctx, x, 1, x.size(1) - 1, 1);
+  return linear(ctx, reshape(ctx, last, {x.size(0), x.size(2)}), use(tape, *head_), Var());
 }
 
 // [B, T, C] after the final norm.

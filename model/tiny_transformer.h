@@ -18,10 +18,8 @@ namespace xtrain {
 // Rows of token ids, all of one length.
 struct TokenBatch {
   Tensor inputs;   // [B, T] i32
-  Tensor targets;  // [B, T] i32, kIgnoredTarget where a position does not count; unused for logits
+  Tensor targets;  // [B, T] i32, kIgnoreIndex where a position does not count; unused for logits
 };
-
-inline constexpr int32_t kIgnoredTarget = -100;
 
 // The batch as tensors on the context's device. `targets` may be empty.
 TokenBatch token_batch(const Context& ctx, std::span<const int32_t> inputs,
@@ -44,6 +42,8 @@ class TinyTransformer {
 
   // [B, T, vocab_size].
   Var logits(const Context& ctx, Tape* tape, const TokenBatch& batch, const Exec& exec);
+  // [B, vocab_size] behind the last token of each row.
+  Var next_logits(const Context& ctx, Tape* tape, const TokenBatch& batch, const Exec& exec);
 
   const ModelConfig& config() const { return config_; }
   ParameterSet& parameters() { return parameters_; }

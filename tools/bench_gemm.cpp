@@ -121,11 +121,7 @@ int bench_gemm(int argc, char** argv) {
   app.add_option("--dtype", dtype, "f64, f32 or bf16");
   app.add_option("--threads", threads, "0: one a core")->check(CLI::Range(0, 1024));
   app.add_option("--seconds", budget, "time spent on each row")->check(CLI::PositiveNumber);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (!parse_arguments(app, argc, argv)) return 0;
   const Dtype element = dtype_from_name(dtype);
   std::vector<GemmBackend> backends;
   for (const std::string& name : names) backends.push_back(gemm_backend_from_name(name));

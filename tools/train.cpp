@@ -1,5 +1,8 @@
 // Trains a model in one process.
 
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
 #include <iostream>
@@ -16,13 +19,31 @@ namespace {
 
 std::atomic<bool> stop_requested{false};
 
-void request_stop(int) {
+// The first signal asks for a stop, a second one ends the program, except that every line that
+// nobody reads brings another SIGPIPE.
+void request_stop(int signal) {
   stop_requested = true;
+  if (signal != SIGPIPE) std::signal(signal, SIG_DFL);
 }
 
-void catch_signals() {
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
+// Losing the terminal or the reader of the output ends a run with a checkpoint, too.
+void handle_signals(void (*handler)(int)) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    // What the program was started to ignore, as by nohup, stays ignored.
+    if (std::signal(signal, handler) == SIG_IGN) std::signal(signal, SIG_IGN);
+  }
+}
+
+// The system's answer to reading a mapped file that has been cut short since.
+void report_cut_file(int) {
+  constexpr char kMessage[] = "train: a data file was cut short while it was in use\n";
+  (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  _exit(1);
+}
+
+void make_file_faults_errors() {
+  std::signal(SIGBUS, report_cut_file);
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes then fails as others do
 }
 
 Context context_for(const TrainConfig& config) {
@@ -63,11 +84,16 @@ int train(int argc, char** argv) {
   CLI::App app("Trains a transformer on text.", "train");
   TrainOptions options(app, argv[0]);
   if (!parse_arguments(app, argc, argv)) return 0;
+  if (options.print_keys()) {
+    std::cout << config_keys_page();
+    return 0;
+  }
   const RunConfig run = options.resolve();
   if (options.print_config()) {
     std::cout << run_config_to_json(run) << std::endl;
     return 0;
   }
+  make_file_faults_errors();
   Context ctx = context_for(run.train);
   Replica alone;
   Trainer trainer(ctx, run, alone);
@@ -75,8 +101,9 @@ int train(int argc, char** argv) {
   const Data& data = trainer.data();
   TrainLog log(run.train, data.validation ? data.validation->entropy_floor() : std::nullopt,
                trainer.state().step);
-  catch_signals();
+  handle_signals(request_stop);
   trainer.run(log, stop_requested);
+  handle_signals(SIG_DFL);  // nothing is left to save
   print_end(trainer, ctx);
   return 0;
 }

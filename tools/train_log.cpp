@@ -1,7 +1,9 @@
 #include "tools/train_log.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 
@@ -10,6 +12,7 @@ namespace {
 
 std::string format(const char* pattern, double value) {
   char text[64];
+  if (std::isnan(value)) value = std::fabs(value);  // its sign says nothing
   std::snprintf(text, sizeof(text), pattern, value);
   return text;
 }
@@ -25,6 +28,13 @@ std::string duration(double seconds) {
   return text;
 }
 
+// Columns of the terminal, or a usual number of them where it does not say.
+size_t terminal_width() {
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
 }  // namespace
 
 TrainLog::TrainLog(const TrainConfig& config, std::optional<double> floor, int64_t first_step)
@@ -34,6 +44,10 @@ TrainLog::TrainLog(const TrainConfig& config, std::optional<double> floor, int64
       floor_(floor),
       terminal_(isatty(STDOUT_FILENO) == 1),
       start_(std::chrono::steady_clock::now()) {}
+
+TrainLog::~TrainLog() {
+  if (live_) std::cout << std::endl;
+}
 
 void TrainLog::on_step(const StepReport& report) {
   if (report.val_loss) val_loss_ = report.val_loss;
@@ -46,7 +60,7 @@ void TrainLog::on_step(const StepReport& report) {
     if (lasting) {
       print_lasting(line(report));
     } else {
-      std::cout << "\r\033[K" << line(report) << std::flush;
+      print_live(line(report));
     }
   } else if (lasting || report.step == first_step_ + 1 || report.step % log_interval_ == 0) {
     std::cout << line(report) << std::endl;
@@ -59,6 +73,16 @@ void TrainLog::on_checkpoint(const std::string& path) {
 
 void TrainLog::print_lasting(const std::string& text) {
   std::cout << (terminal_ ? "\r\033[K" : "") << text << std::endl;
+  live_ = false;
+}
+
+// A line that wraps could not be replaced by the next one, and many a second could not be read.
+void TrainLog::print_live(const std::string& text) {
+  const auto now = std::chrono::steady_clock::now();
+  if (live_ && now - live_since_ < std::chrono::milliseconds(50)) return;
+  std::cout << "\r\033[K" << text.substr(0, terminal_width() - 1) << std::flush;
+  live_ = true;
+  live_since_ = now;
 }
 
 std::string TrainLog::line(const StepReport& r) const {

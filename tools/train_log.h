@@ -12,6 +12,7 @@ namespace xtrain {
 class TrainLog final : public TrainObserver {
  public:
   TrainLog(const TrainConfig& config, std::optional<double> floor, int64_t first_step);
+  ~TrainLog() override;  // what is printed next begins a line of its own
 
   void on_step(const StepReport& report) override;
   void on_checkpoint(const std::string& path) override;
@@ -20,12 +21,15 @@ class TrainLog final : public TrainObserver {
   std::string line(const StepReport& report) const;
   std::string remaining(int64_t step) const;
   void print_lasting(const std::string& text);
+  void print_live(const std::string& text);
 
   const int64_t max_steps_, log_interval_, first_step_;
   const std::optional<double> floor_;
   const bool terminal_;
   const std::chrono::steady_clock::time_point start_;
   std::optional<double> val_loss_;  // the latest
+  bool live_ = false;               // the cursor stands behind a live line
+  std::chrono::steady_clock::time_point live_since_;
 };
 
 }  // namespace xtrain

@@ -40,14 +40,14 @@ void TrainOptions::add_key(CLI::App& app, std::string flag, std::string section,
 }
 
 TrainOptions::TrainOptions(CLI::App& app, std::string program) : program_(std::move(program)) {
-  key_flags_.reserve(16);  // the app keeps pointers to the values
   app.add_option("--config", config_,
                  "JSON file, or the name of an installed config such as tiny.json");
-  app.add_flag_callback(
+  CLI::Option* flash = app.add_flag_callback(
       "--flash", [this] { flash_ = 1; },
       "attention that streams over keys (train.attention flash)");
   app.add_flag_callback(
-      "--no-flash", [this] { flash_ = -1; }, "train.attention composed");
+         "--no-flash", [this] { flash_ = -1; }, "train.attention composed")
+      ->excludes(flash);
   add_key(app, "--device", "train", "device", "auto, cpu or cuda");
   add_key(app, "--dtype", "train", "dtype", "f64, f32 or bf16");
   add_key(app, "--recompute", "train", "recompute", "none, activations, attention or block");
@@ -64,7 +64,17 @@ TrainOptions::TrainOptions(CLI::App& app, std::string program) : program_(std::m
       ->take_all()
       ->expected(1);
   app.add_flag("--print-config", print_config_, "print the resolved config and stop");
+  app.add_flag("--print-keys", print_keys_,
+               "print docs/config.md, the table of all keys, and stop");
   app.footer(keys_help());
+}
+
+std::string config_keys_page() {
+  RunConfig defaults;
+  return "# Config keys\n\nPrinted by `train --print-keys`. A config file is a JSON object of "
+         "these "
+         "sections; `--set section.key=value` sets one key. Unknown keys are errors.\n\n" +
+         config_to_markdown(config_sections(defaults));
 }
 
 RunConfig TrainOptions::resolve() const {

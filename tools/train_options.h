@@ -1,6 +1,7 @@
 #pragma once
 // The command line of the training programs, one definition for all of them.
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ namespace xtrain {
 // program, then those of the source tree it was built in.
 std::vector<std::string> config_folders(const std::string& program);
 
+// The table of all keys as docs/config.md holds it.
+std::string config_keys_page();
+
 class TrainOptions {
  public:
   // Adds the options to the app; values are valid after the app has parsed.
@@ -27,6 +31,7 @@ class TrainOptions {
   // Defaults, then the config file, then flags. InputError naming what is wrong.
   RunConfig resolve() const;
   bool print_config() const { return print_config_; }
+  bool print_keys() const { return print_keys_; }
 
  private:
   // A flag that stands for a key of the config.
@@ -38,10 +43,11 @@ class TrainOptions {
                const std::string& help);
 
   std::string program_, config_;
-  std::vector<KeyFlag> key_flags_;
+  std::deque<KeyFlag> key_flags_;  // the app keeps references
   std::vector<std::string> data_, settings_;
   int flash_ = 0;  // 1: --flash, -1: --no-flash
   bool print_config_ = false;
+  bool print_keys_ = false;
 };
 
 }  // namespace xtrain

@@ -1,7 +1,6 @@
 #include "train/checkpoint.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -96,23 +95,24 @@ void write_manifest(const fs::path& folder) {
   write_text(folder / kManifest, Json{{"files", files}}.dump(2) + "\n");
 }
 
-void sync_folder(const fs::path& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY);
-  const bool synced = descriptor >= 0 && fsync(descriptor) == 0;
-  const int reason = errno;
-  if (descriptor >= 0) close(descriptor);
-  check(synced, "checkpoint: cannot sync ", folder.string(), ": ", std::strerror(reason));
-}
+// A folder that is gone when the scope is left, however it is left.
+struct RemovedAtEnd {
+  fs::path folder;
+  ~RemovedAtEnd() {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+  }
+};
 
 // Gives a finished folder its name. One that has the name already changes places with it, so that
 // the name stands for a complete checkpoint at every moment.
 void publish(const fs::path& finished, const fs::path& target) {
-  const unsigned flags = fs::exists(target) ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+  // Not every file system knows RENAME_EXCHANGE or other flags; a first save needs none.
+  const unsigned flags = fs::exists(target) ? RENAME_EXCHANGE : 0;
   check(renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, target.c_str(), flags) == 0,
         "checkpoint: cannot rename ", finished.string(), " to ", target.string(), ": ",
         std::strerror(errno));
-  sync_folder(target.parent_path());
-  fs::remove_all(finished);
+  sync_folder(target.parent_path().string());
 }
 
 // --- finding -------------------------------------------------------------------------------------
@@ -183,6 +183,7 @@ TrainingState read_state(const fs::path& path) {
   state.step = count_in(json, "step", path);
   state.sequences = count_in(json, "sequences", path);
   state.tokens = count_in(json, "tokens", path);
+  state.seq_len = count_in(json, "seq_len", path);
   state.seed = static_cast<uint64_t>(count_in(json, "seed", path));
   return state;
 }
@@ -192,22 +193,26 @@ TrainingState read_state(const fs::path& path) {
 std::string save_checkpoint(const Context& ctx, const std::string& folder,
                             const TrainingState& state, const ParameterSet& parameters,
                             const AdamW& optimizer,
-                            const std::map<std::string, std::string>& files) {
+                            const std::map<std::string, std::string>& files) try {
   const fs::path target = fs::path(folder) / step_name(state.step);
   const fs::path partial = target.string() + ".partial";
   fs::remove_all(partial);
+  const RemovedAtEnd whatever_is_left{partial};
   fs::create_directories(partial);
   write_tensors(ctx, (partial / kWeights).string(), weights_of(parameters, optimizer));
   write_tensors(ctx, (partial / kMoments).string(), moments_of(parameters, optimizer));
   const Json json{{"step", state.step},
                   {"sequences", state.sequences},
                   {"tokens", state.tokens},
+                  {"seq_len", state.seq_len},
                   {"seed", state.seed}};
   write_text(partial / kState, json.dump(2) + "\n");
   for (const auto& [name, content] : files) write_text(partial / name, content);
   write_manifest(partial);
   publish(partial, target);
   return target.string();
+} catch (const fs::filesystem_error& error) {
+  fail("checkpoint: ", error.what());
 }
 
 TrainingState load_checkpoint(const Context& ctx, const std::string& path, ParameterSet& parameters,
@@ -262,8 +267,9 @@ bool has_checkpoints(const std::string& folder) {
   return !steps_in(folder).empty();
 }
 
-void remove_old_checkpoints(const std::string& folder, int64_t keep) {
-  const std::vector<int64_t> steps = steps_in(folder);
+void remove_old_checkpoints(const std::string& folder, int64_t keep, int64_t last_step) {
+  std::vector<int64_t> steps = steps_in(folder);
+  std::erase_if(steps, [&](int64_t step) { return step > last_step; });
   for (size_t i = static_cast<size_t>(keep); keep > 0 && i < steps.size(); ++i) {
     fs::remove_all(fs::path(folder) / step_name(steps[i]));
   }

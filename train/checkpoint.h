@@ -24,6 +24,7 @@ struct TrainingState {
   int64_t step = 0;       // optimizer steps taken
   int64_t sequences = 0;  // taken from the training order, over all replicas: the next one's number
   int64_t tokens = 0;     // losses counted
+  int64_t seq_len = 0;    // tokens of a sequence: with `sequences`, the position in tokens
   // Random numbers are functions of the seed, the step and the sequence; there is no other state.
   uint64_t seed = 0;
 
@@ -51,8 +52,9 @@ std::string newest_checkpoint(const std::string& folder);
 // Whether the folder holds anything named like a checkpoint, complete or not.
 bool has_checkpoints(const std::string& folder);
 
-// Removes all but the newest `keep` checkpoints; 0 keeps all.
-void remove_old_checkpoints(const std::string& folder, int64_t keep);
+// Of the checkpoints up to last_step removes all but the newest `keep`; 0 keeps all. Later ones, a
+// damaged one that a resumed run passed over, say, do not count.
+void remove_old_checkpoints(const std::string& folder, int64_t keep, int64_t last_step);
 
 // A checksum of the weights in full precision, in the order of their names.
 std::string weights_checksum(const Context& ctx, const ParameterSet& parameters,

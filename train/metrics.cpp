@@ -1,5 +1,10 @@
 #include "train/metrics.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -59,6 +64,15 @@ RunFolder::RunFolder(const std::string& path) : path_(path) {
   std::error_code error;
   fs::create_directories(path, error);
   check(!error, "out_dir: cannot create ", path, ": ", error.message());
+  lock_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool taken = flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (taken) close(lock_);
+  check_input(!taken, "train.out_dir ", path,
+              " is in use by another run; choose another --out-dir");
+}
+
+RunFolder::~RunFolder() {
+  close(lock_);
 }
 
 void RunFolder::write(const std::string& name, const std::string& content) const {

@@ -26,13 +26,18 @@ class Metrics {
 
 class RunFolder {
  public:
-  // Creates the folder; Error when it cannot.
+  // Creates the folder; Error when it cannot. InputError while another RunFolder, of any process,
+  // has it, as far as the file system keeps locks: two runs would overwrite each other's files.
   explicit RunFolder(const std::string& path);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
   void write(const std::string& name, const std::string& content) const;  // whole or not at all
   Metrics open_metrics(int64_t last_step) const;
 
  private:
   std::string path_;
+  int lock_ = -1;  // a descriptor of the folder
 };
 
 }  // namespace xtrain

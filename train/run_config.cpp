@@ -14,6 +14,9 @@ constexpr int64_t kMaxBatch = int64_t{1} << 20;
 constexpr int64_t kMaxSeqLen = int64_t{1} << 20;
 // With it, batch * heads * seq_len * seq_len and batch * seq_len * vocab_size stay below 2^60.
 constexpr int64_t kMaxMicroBatchTokens = int64_t{1} << 28;
+constexpr int64_t kMaxStories = 4000000;  // about 2 GB of text, made in memory
+constexpr int64_t kMaxSamples = 1000, kMaxSampleTokens = 1000000;
+constexpr double kSmallestEps = 1e-30;  // far smaller ones are 0 in f32, and 0 / 0 not a number
 constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
 
 using Fields = std::vector<ConfigField>;
@@ -61,10 +64,10 @@ Fields optimizer_fields(TrainConfig& c) {
           .default_is("max_steps; wsd: a fifth of it"),
       config_field("beta1", c.beta1, at_least(0).below(1), "AdamW: memory of the mean gradient"),
       config_field("beta2", c.beta2, at_least(0).below(1), "AdamW: memory of the mean square"),
-      config_field("adam_eps", c.adam_eps, above(0).at_most(1),
+      config_field("adam_eps", c.adam_eps, at_least(kSmallestEps).at_most(1),
                    "AdamW: added to the root of the mean square"),
       config_field("weight_decay", c.weight_decay, at_least(0).at_most(100),
-                   "AdamW: decay of matrices, times the learning rate a step"),
+                   "AdamW: decay of matrices and embeddings, times the learning rate a step"),
       config_field("grad_clip", c.grad_clip, at_least(0),
                    "largest global norm of the gradient; 0: no limit"),
   };
@@ -121,9 +124,10 @@ Fields machine_fields(TrainConfig& c) {
 
 Fields sample_fields(TrainConfig& c) {
   return {
-      config_field("num_samples", c.num_samples, from_to(0, kMaxCount),
+      config_field("num_samples", c.num_samples, from_to(0, kMaxSamples),
                    "texts written after training"),
-      config_field("max_new_tokens", c.max_new_tokens, from_to(1, kMaxCount), "tokens of a text"),
+      config_field("max_new_tokens", c.max_new_tokens, from_to(1, kMaxSampleTokens),
+                   "tokens of a text"),
       config_field("temperature", c.temperature, at_least(0).at_most(100),
                    "divides the logits; 0: always the likeliest token"),
       config_field("top_k", c.top_k, from_to(1, kMaxCount),
@@ -161,7 +165,7 @@ Fields config_fields(DataConfig& c) {
                    "text and stories, 0 for token files"),
       config_field("vocab_file", c.vocab_file, "a saved vocabulary instead of the files' own"),
       config_field("stories_seed", c.stories_seed, from_to(0, kMaxInt64), "of the stories"),
-      config_field("stories_count", c.stories_count, from_to(1, kMaxCount),
+      config_field("stories_count", c.stories_count, from_to(1, kMaxStories),
                    "training stories, of about 500 bytes each"),
   };
 }
@@ -178,6 +182,8 @@ void validate(const TrainConfig& c) {
               "; set one of them to null");
   micro_steps(c);
   check_input(!c.out_dir.empty(), "train.out_dir must name a folder; got an empty string");
+  check_input((c.out_dir + c.resume).find('\0') == std::string::npos,
+              "train.out_dir and train.resume must be paths; got one with a zero byte");
   check_input(!c.resume.empty(), "train.resume must be none, auto or a path; got an empty string");
 }
 

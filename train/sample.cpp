@@ -20,12 +20,14 @@ std::vector<double> last_logits(const Context& ctx, TinyTransformer& model, cons
   std::vector<int32_t> inputs;
   for (const auto& row : rows) inputs.insert(inputs.end(), row.end() - length, row.end());
   const TokenBatch batch = token_batch(ctx, inputs, {}, static_cast<int64_t>(rows.size()));
-  const Tensor logits = model.logits(ctx, nullptr, batch, exec).value;
-  return to_host<double>(ctx, cast(ctx, logits.slice(1, length - 1, 1), Dtype::f64));
+  const Tensor logits = model.next_logits(ctx, nullptr, batch, exec).value;
+  return to_host<double>(ctx, cast(ctx, logits, Dtype::f64));
 }
 
 // One of the ids by its logit; `uniform` in [0, 1) decides.
 int32_t draw(std::span<const double> logits, const SampleOptions& options, double uniform) {
+  check(std::all_of(logits.begin(), logits.end(), [](double x) { return std::isfinite(x); }),
+        "sample: the logits are not finite, so that no token can be drawn; training has diverged");
   std::vector<int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto likelier = [&](int32_t a, int32_t b) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/mapped_file.h"
 #include "train/metrics.h"
 #include "train/sample.h"
 #include "train/schedule.h"
@@ -12,6 +13,12 @@ namespace xtrain {
 namespace {
 
 namespace fs = std::filesystem;
+
+// One bad batch is passed over; weights that are not finite make every gradient so.
+constexpr int64_t kMostSkipped = 10;
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kVocabulary = "vocabulary.json";
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
@@ -30,36 +37,59 @@ double count_value(const Context& ctx, const Tensor& count) {
 
 }  // namespace
 
-Trainer::Trainer(Context& ctx, RunConfig run, Replica& replica)
+Trainer::Trainer(const Context& ctx, RunConfig run, Replica& replica)
     : ctx_(ctx), run_(std::move(run)), replica_(replica) {
   data_ = open_data(run_.data, run_.model.vocab_size);
   if (run_.model.vocab_size == 0) run_.model.vocab_size = data_.vocabulary->size();
+  prompt_ = data_.vocabulary->encode(run_.train.prompt, "train.prompt");
   train_windows_.emplace(data_.train, run_.train.seq_len, run_.train.seed);
   if (data_.validation) val_windows_.emplace(data_.validation, run_.train.seq_len);
   micro_steps_ = micro_steps(run_.train, replica_.size());
   model_.emplace(ctx_, run_.model, run_.train.exec.dtype);
-  model_->initialize(ctx_, run_.train.seed);
   replica_.attach(model_->parameters());
   const AdamWOptions options{run_.train.beta1, run_.train.beta2, run_.train.adam_eps,
                              run_.train.weight_decay};
   optimizer_.emplace(ctx_, model_->parameters(), options, replica_.owned());
+  optimizer_->initialize(ctx_, run_.train.seed);
   state_.seed = run_.train.seed;
+  state_.seq_len = run_.train.seq_len;
   ctx_.training = true;
   ctx_.random = RandomKey{run_.train.seed, &random_step_, &random_sequence_};
   resume_or_refuse();
 }
 
+void Trainer::check_out_dir_unused() const {
+  const bool used =
+      fs::exists(fs::path(run_.train.out_dir) / kConfig) || has_checkpoints(checkpoint_folder());
+  check_input(!used, "train.out_dir ", run_.train.out_dir,
+              " already holds a run; continue it with --resume auto, or choose another --out-dir");
+}
+
+// The shapes of the weights do not show RoPE's base, say, or the kind of an activation. Dropout may
+// change in the middle of a run.
+void Trainer::check_model_of(const std::string& checkpoint) const {
+  const std::string path = (fs::path(checkpoint) / kConfig).string();
+  ModelConfig saved = read_run_config(path).model;
+  saved.embd_pdrop = run_.model.embd_pdrop;
+  saved.resid_pdrop = run_.model.resid_pdrop;
+  saved.attn_pdrop = run_.model.attn_pdrop;
+  check_input(
+      saved == run_.model, path,
+      ": the resumed run's model must be the checkpoint's; compare their sections \"model\"");
+}
+
+// Other text may have as many characters and give them other ids.
+void Trainer::check_vocabulary_of(const std::string& checkpoint) const {
+  const MappedFile saved((fs::path(checkpoint) / kVocabulary).string());
+  check_input(saved.text() == data_.vocabulary->to_json(), saved.path(),
+              ": the resumed run's vocabulary must be that of the data; the data has another");
+}
+
 void Trainer::resume_or_refuse() {
   const std::string& resume = run_.train.resume;
-  if (resume == "none") {
-    const bool used = fs::exists(fs::path(run_.train.out_dir) / "config.json") ||
-                      has_checkpoints(checkpoint_folder());
-    check_input(
-        !used, "train.out_dir ", run_.train.out_dir,
-        " already holds a run; continue it with --resume auto, or choose another --out-dir");
-    return;
-  }
-  const std::string path = resume == "auto" ? newest_checkpoint(checkpoint_folder()) : resume;
+  if (resume == "none") return check_out_dir_unused();
+  const std::string newest = newest_checkpoint(checkpoint_folder());
+  const std::string path = resume == "auto" ? newest : resume;
   if (path.empty()) {
     check_input(!has_checkpoints(checkpoint_folder()), "train.resume auto: every checkpoint in ",
                 checkpoint_folder(), " is damaged; give a path, or start in another --out-dir");
@@ -68,6 +98,15 @@ void Trainer::resume_or_refuse() {
   state_ = load_checkpoint(ctx_, path, model_->parameters(), *optimizer_);
   check_input(state_.seed == run_.train.seed, "train.seed must be that of the resumed run, ",
               state_.seed, "; got ", run_.train.seed);
+  check_input(state_.seq_len == run_.train.seq_len,
+              "train.seq_len must be that of the resumed run, ", state_.seq_len, "; got ",
+              run_.train.seq_len);
+  check_input(state_.step <= run_.train.max_steps, "train.max_steps must be at least the ",
+              state_.step, " steps that ", path, " has taken; got ", run_.train.max_steps);
+  check_model_of(path);
+  check_vocabulary_of(path);
+  // What follows must not be mixed with another run, nor with later checkpoints of this one.
+  if (newest.empty() || !fs::equivalent(path, newest)) check_out_dir_unused();
   resumed_from_ = path;
 }
 
@@ -97,6 +136,9 @@ StepReport Trainer::train_step() {
   report.learning_rate = learning_rate_at(c, state_.step);
   report.grad_norm = scale.norm;
   report.skipped = !scale.finite;
+  skipped_in_a_row_ = scale.finite ? 0 : skipped_in_a_row_ + 1;
+  check(skipped_in_a_row_ < kMostSkipped, "training has diverged: the gradient of ", kMostSkipped,
+        " steps in a row is not finite; use a smaller learning rate");
   if (scale.finite) {
     optimizer_->step(ctx_, state_.step, report.learning_rate, scale.factor);
     replica_.parameters_updated();
@@ -139,7 +181,7 @@ Trainer::LossSum Trainer::micro_step(bool last) {
 }
 
 std::optional<double> Trainer::validation_loss() {
-  if (!val_windows_ || val_windows_->size() == 0) return std::nullopt;
+  if (!val_windows_) return std::nullopt;
   Context ctx = ctx_;
   ctx.training = false;
   const int64_t B = run_.train.batch_size;
@@ -164,26 +206,28 @@ bool Trainer::due(int64_t interval) const {
 
 void Trainer::run(TrainObserver& observer, const std::atomic<bool>& stop) {
   RunFolder folder(run_.train.out_dir);
-  folder.write("config.json", run_config_to_json(run_));
-  folder.write("vocabulary.json", data_.vocabulary->to_json());
+  folder.write(kConfig, run_config_to_json(run_));
+  folder.write(kVocabulary, data_.vocabulary->to_json());
   Metrics metrics = folder.open_metrics(state_.step);
-  while (state_.step < run_.train.max_steps && !stop) {
+  // Read once a step: a stop between two reads would end the run without its checkpoint.
+  bool stopping = stop;
+  while (state_.step < run_.train.max_steps && !stopping) {
     StepReport report = train_step();
     if (run_.train.eval_interval > 0 && due(run_.train.eval_interval)) {
       report.val_loss = validation_loss();
     }
     metrics.write(report);
     observer.on_step(report);
-    if (due(run_.train.checkpoint_interval) || stop) observer.on_checkpoint(save());
+    stopping = stop;
+    if (due(run_.train.checkpoint_interval) || stopping) observer.on_checkpoint(save());
   }
 }
 
 std::string Trainer::save() {
-  const std::string path =
-      save_checkpoint(ctx_, checkpoint_folder(), state_, model_->parameters(), *optimizer_,
-                      {{"config.json", run_config_to_json(run_)},
-                       {"vocabulary.json", data_.vocabulary->to_json()}});
-  remove_old_checkpoints(checkpoint_folder(), run_.train.keep_latest);
+  const std::string path = save_checkpoint(
+      ctx_, checkpoint_folder(), state_, model_->parameters(), *optimizer_,
+      {{kConfig, run_config_to_json(run_)}, {kVocabulary, data_.vocabulary->to_json()}});
+  remove_old_checkpoints(checkpoint_folder(), run_.train.keep_latest, state_.step);
   return path;
 }
 
@@ -196,8 +240,7 @@ std::vector<std::string> Trainer::samples() {
   options.seed = c.seed;
   options.context_length = c.seq_len;
   options.vocab_size = data_.vocabulary->size();
-  std::vector<int32_t> prompt = data_.vocabulary->encode(c.prompt, "train.prompt");
-  if (prompt.empty()) prompt = default_prompt();
+  const std::vector<int32_t> prompt = prompt_.empty() ? default_prompt() : prompt_;
   std::vector<std::string> texts;
   for (const auto& ids : sample(ctx_, *model_, c.exec, prompt, c.num_samples, options)) {
     texts.push_back(data_.vocabulary->decode(ids));

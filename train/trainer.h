@@ -42,15 +42,15 @@ class TrainObserver {
 class Trainer {
  public:
   // `run` must be resolved. Opens the data, builds the model and, as train.resume says, starts
-  // fresh or continues. Nothing is written yet. The context and the replica must outlive the
-  // trainer.
-  Trainer(Context& ctx, RunConfig run, Replica& replica);
+  // fresh or continues. Nothing is written yet. The replica must outlive the trainer.
+  Trainer(const Context& ctx, RunConfig run, Replica& replica);
 
   // Trains up to max_steps, or until `stop` is set: then the step is finished and a checkpoint
   // saved. Writes config.json, metrics.jsonl and checkpoints/ under train.out_dir.
   void run(TrainObserver& observer, const std::atomic<bool>& stop);
 
-  // One optimizer step; val_loss is left open.
+  // One optimizer step; val_loss is left open. A step whose gradient is not finite changes nothing;
+  // Error when there are many in a row.
   StepReport train_step();
   // Mean loss over the first eval_steps batches of the validation tokens, or over all of them when
   // there are fewer. Leaves training as it was. None when there is no validation data.
@@ -74,21 +74,26 @@ class Trainer {
   LossSum accumulate_gradients();
   LossSum micro_step(bool last);
   void resume_or_refuse();
+  void check_out_dir_unused() const;
+  void check_model_of(const std::string& checkpoint) const;
+  void check_vocabulary_of(const std::string& checkpoint) const;
   std::string checkpoint_folder() const;
   bool due(int64_t interval) const;
   std::vector<int32_t> default_prompt() const;
 
-  Context& ctx_;
+  Context ctx_;
   RunConfig run_;
   Replica& replica_;
   Data data_;
+  std::vector<int32_t> prompt_;
   std::optional<ShuffledWindows> train_windows_;
   std::optional<ConsecutiveWindows> val_windows_;
   std::optional<TinyTransformer> model_;
   std::optional<AdamW> optimizer_;
   TrainingState state_;
   int64_t micro_steps_ = 1;
-  // What the random numbers of a step depend on; the context points here.
+  int64_t skipped_in_a_row_ = 0;
+  // What the random numbers of a step depend on; ctx_ points here.
   int64_t random_step_ = 0, random_sequence_ = 0;
   std::string resumed_from_;
 };

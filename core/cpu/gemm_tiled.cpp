@@ -5,7 +5,7 @@
 //   L1         kDepth rows of a panel of b          256 x 32, 32 KiB, read by every tile of a block
 //   L2         kDepth columns of a block's rows     64 x 256, 64 KiB, read once a panel
 //              the block's sums                     64 x 256, 64 KiB
-//   L3         the packed panels of b               at most 8 MiB at a time
+//   L3         the packed panels of b               8 MiB at a time, more where k > 8192
 //
 // for an L1 of 32 to 48 KiB, an L2 of 512 KiB or more and an L3 of 8 MiB or more, as processors
 // have had for years; larger ones gain little, since a panel row of 128 bytes already serves 64

@@ -60,7 +60,7 @@ struct StridedLoop {
   }
 };
 
-// body(offsets, length, first) for pieces of rows: `offsets` into each tensor, `length` elements at
+// body(offsets, length) for pieces of rows: `offsets` into each tensor, `length` elements at
 // the loop's row strides. Pieces run in parallel.
 template <int N, class Body>
 void parallel_strided(const Cpu& cpu, const StridedLoop<N>& loop, Body&& body) {

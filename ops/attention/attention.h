@@ -3,8 +3,11 @@
 // 2017), with grouped query heads (Ainslie et al., arXiv 2305.13245).
 //
 //   q [B, Tq, H, D], k and v [B, Tk, KV, D], KV divides H, 1 <= D <= 256   o [B, Tq, H, D]
-//   contiguous query head h reads key head h / (H / KV) s[t,j] = scale q[t] . k[j]    p[t,j] =
-//   exp(s[t,j]) / sum over visible j'    o[t] = sum_j p[t,j] v[j]
+//   contiguous; query head h reads key head h / (H / KV)
+//
+//   s[t,j] = scale q[t] . k[j]
+//   p[t,j] = exp(s[t,j]) / sum over visible j' of exp(s[t,j'])
+//   o[t] = sum_j p[t,j] v[j]
 //
 //   dv[j] = sum_t p[t,j] do[t]      dp[t,j] = do[t] . v[j]
 //   ds[t,j] = p[t,j] (dp[t,j] - do[t] . o[t])

@@ -2,8 +2,7 @@
 // Cross entropy of logits against target classes, summed over the targets that count.
 //
 //   sum = the sum over counted i of logsumexp(logits[i]) - logits[i, targets[i]]
-//   dlogits[i, v] = dsum (softmax(logits[i])[v] - [v = targets[i]]), 0 for targets that do not
-//   count
+//   dlogits[i, v] = dsum (softmax(logits[i])[v] - [v = targets[i]]), 0 where i does not count
 //
 // logits [N, V] floating; columns from vocab_size on (0: none) are padding, which is not read and
 // has gradient 0. targets [N] i32 in [0, vocab_size), or ignore_index, which does not count; other

@@ -53,6 +53,21 @@ TEST_CASE("threads 0 means every core of the mask, and a negative number is refu
   CHECK_THROWS_AS(cpu_context(-1), InputError);
 }
 
+TEST_CASE("an exception in a parallel loop reaches the caller", "[core]") {
+  for (int threads : {1, 2, 8}) {
+    const Context ctx = cpu_context(threads);
+    std::atomic<int> finished{0};
+    const auto loop = [&] {
+      parallel_for(Cpu{ctx}, 100, [&](int64_t i) {
+        if (i % 50 == 7) fail("body");
+        ++finished;
+      });
+    };
+    CHECK_THROWS_WITH(loop(), "body");
+    CHECK(finished == 98);
+  }
+}
+
 TEST_CASE("a strided loop visits each element once, in merged rows", "[core]") {
   const StridedLoop<1> contiguous({4, 5, 6}, {contiguous_strides({4, 5, 6})});
   CHECK(contiguous.rows() == 1);

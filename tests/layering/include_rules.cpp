@@ -57,7 +57,8 @@ const std::vector<HeaderRule> kHeaderRules = {
     {"OpenMP", {"omp.h"}, {"core/*.cpp"}, 1},
     {"xxHash", {"xxhash.h", "xxh3.h"}, {"core/*.cpp", "train/*.cpp"}, 1},
     {"the operating system",
-     {"dirent.h", "fcntl.h", "fnmatch.h", "glob.h", "sched.h", "signal.h", "sys/*", "unistd.h"},
+     {"dirent.h", "fcntl.h", "fnmatch.h", "glob.h", "pty.h", "sched.h", "signal.h", "sys/*",
+      "unistd.h"},
      {"*.cpp"},
      kAnyNumber},
 };

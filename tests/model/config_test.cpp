@@ -119,6 +119,10 @@ TEST_CASE("model config: RoPE needs an even head_dim, learned positions do not",
   CHECK(refusal(config) ==
         "model.head_dim must be even where positions is rope; got head_dim 15 and positions rope");
   config.positions = Positions::learned;
+  config.qk_norm = true;
+  CHECK(refusal(config) ==
+        "model.head_dim must be even where qk_norm is true; got head_dim 15 and qk_norm true");
+  config.qk_norm = false;
   CHECK(refusal(config) == "accepted");
 }
 

@@ -185,6 +185,44 @@ TEST_CASE("recompute gives the same bits and keeps less", "[model]") {
   }
 }
 
+TEST_CASE("micro-batches that count differently many targets add up to one batch", "[model]") {
+  const Context ctx = cpu_context(1);
+  constexpr int64_t B = 4, T = 8, V = 11;
+  const ModelConfig config = small_models(V)[1].config;
+  const std::vector<int32_t> inputs = to_host<int32_t>(ctx, random_batch(ctx, B, T, V, 5).inputs);
+  std::vector<int32_t> targets(inputs.rbegin(), inputs.rend());
+  std::fill(targets.begin() + 2 * T + 1, targets.end(), kIgnoreIndex);  // 16 and 1 count
+  for (const auto& [dtype, limit] :
+       {std::pair{Dtype::f64, 1e-12}, {Dtype::f32, 1e-6}, {Dtype::bf16, 1e-2}}) {
+    INFO(dtype);
+    TinyTransformer model(ctx, config, dtype);
+    model.initialize(ctx, 3);
+    const Exec exec = exec_of(dtype, AttentionKind::flash);
+    const ModelValues whole =
+        loss_and_gradients(ctx, model, token_batch(ctx, inputs, targets, B), exec);
+    model.parameters().clear_grads();
+    double sum = 0.0, count = 0.0;
+    for (int64_t first : {0, 2}) {
+      const auto half = [&](const std::vector<int32_t>& ids) {
+        return std::span(ids).subspan(first * T, 2 * T);
+      };
+      Tape tape(ctx);
+      const Loss loss =
+          model.loss(ctx, &tape, token_batch(ctx, half(inputs), half(targets), 2), exec);
+      sum += to_host<double>(ctx, cast(ctx, loss.sum.value, Dtype::f64))[0];
+      count += static_cast<double>(to_host<int64_t>(ctx, loss.count)[0]);
+      tape.backward(loss.sum);
+    }
+    CHECK(count == 17.0);
+    CHECK(std::abs(sum / count - whole.loss) <= limit * whole.loss);
+    for (size_t i = 0; i < whole.names.size(); ++i) {
+      INFO("gradient of " << whole.names[i]);
+      const Tensor grad = cast(ctx, model.parameters().list()[i].grad, Dtype::f64);
+      CHECK(relative_difference(to_host<double>(ctx, grad), whole.gradients[i]) <= limit);
+    }
+  }
+}
+
 TEST_CASE("the number of threads does not change a bit", "[model]") {
   for (const auto& [name, plain] : small_models()) {
     INFO(name);
@@ -253,6 +291,47 @@ TEST_CASE("sequences together or one by one give the same logits", "[model]") {
       }
       CHECK(relative_difference(logits_of(ctx, model, inputs, B, exec), one_by_one) <=
             twin_tolerance(Dtype::f32));
+    }
+  }
+}
+
+TEST_CASE("the logits behind the last token are the last of all logits", "[model]") {
+  const Context ctx = cpu_context(1);
+  constexpr int64_t B = 3, T = 9, V = 11;
+  for (const auto& [name, config] : small_models(V)) {
+    INFO(name);
+    TinyTransformer model(ctx, config, Dtype::f64);
+    model.initialize(ctx, 3);
+    const TokenBatch batch = random_batch(ctx, B, T, V, 21);
+    const Exec exec = exec_of(Dtype::f64, AttentionKind::flash);
+    const Tensor all = model.logits(ctx, nullptr, batch, exec).value;
+    const Tensor last = model.next_logits(ctx, nullptr, batch, exec).value;
+    CHECK(relative_difference(to_host<double>(ctx, last),
+                              to_host<double>(ctx, all.slice(1, T - 1, 1))) <=
+          twin_tolerance(Dtype::f64));
+  }
+}
+
+TEST_CASE("one batch accumulated four times has four times its gradient", "[model]") {
+  const Context ctx = cpu_context(1);
+  for (const auto& [dtype, limit] : {std::pair{Dtype::f32, 1e-6}, std::pair{Dtype::bf16, 1e-2}}) {
+    const ModelConfig config = small_models()[3].config;
+    TinyTransformer model(ctx, config, dtype);
+    model.initialize(ctx, 3);
+    const TokenBatch batch = random_batch(ctx, 2, 16, config.vocab_size, 9);
+    const Exec exec = exec_of(dtype, AttentionKind::flash);
+    const ModelValues once = loss_and_gradients(ctx, model, batch, exec);
+    model.parameters().clear_grads();
+    for (int i = 0; i < 4; ++i) {
+      Tape tape(ctx);
+      tape.backward(model.loss(ctx, &tape, batch, exec).sum);
+    }
+    for (size_t i = 0; i < once.names.size(); ++i) {
+      INFO(once.names[i] << " in " << dtype);
+      std::vector<double> quarter =
+          to_host<double>(ctx, cast(ctx, model.parameters().list()[i].grad, Dtype::f64));
+      for (double& x : quarter) x /= 4.0;
+      CHECK(relative_difference(quarter, once.gradients[i]) <= limit);
     }
   }
 }

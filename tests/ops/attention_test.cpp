@@ -1,10 +1,12 @@
 #include "ops/attention/attention.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 
 #include "core/copy.h"
+#include "core/error.h"
 #include "support/catch.h"
 #include "support/op_tests.h"
 #include "support/tolerance.h"
@@ -71,6 +73,22 @@ class NanAllocator final : public Allocator {
     return block;
   }
   void return_block(void* block, int64_t) override { std::free(block); }
+};
+
+// Memory that runs out after a number of blocks.
+class ScarceAllocator final : public Allocator {
+ public:
+  explicit ScarceAllocator(int blocks) : left_(blocks) {}
+
+ private:
+  void* take_block(int64_t bytes) override {
+    const int64_t lines = (bytes + kAllocationAlignment - 1) / kAllocationAlignment;
+    return --left_ < 0 ? nullptr
+                       : std::aligned_alloc(kAllocationAlignment, lines * kAllocationAlignment);
+  }
+  void return_block(void* block, int64_t) override { std::free(block); }
+
+  std::atomic<int> left_;
 };
 
 }  // namespace
@@ -235,6 +253,28 @@ TEST_CASE("flash attention keeps its inputs, its output and one number a row", "
   attention_flash(ctx, tape.leaf(in.q), tape.leaf(in.k), tape.leaf(in.v), options);
   const int64_t rows = batch * length * heads, mask_bytes = 2 * batch * 4;
   CHECK(tape.saved_bytes() == 4 * rows * head_dim * 4 + rows * 4 + mask_bytes);
+}
+
+TEST_CASE("attention that runs out of memory anywhere is a clean error", "[ops]") {
+  Context ctx = cpu_context(2);
+  const Context plenty = cpu_context(2);
+  const Shape shape{2, 70, 2, 8};
+  const Inputs in = random_inputs(plenty, shape, shape, Dtype::f32);
+  AttentionOptions options;
+  options.mask = causal_mask(plenty, 2, 70, 70);
+  for (AttentionKind kind : kKinds) {
+    int blocks = 0;
+    for (bool enough = false; !enough; ++blocks) {
+      ctx.allocator = std::make_shared<ScarceAllocator>(blocks);
+      try {
+        run(ctx, in, options, kind);
+        enough = true;
+      } catch (const Error& error) {
+        REQUIRE(std::string(error.what()).find("out of memory") != std::string::npos);
+      }
+    }
+    CHECK(blocks > 4);
+  }
 }
 
 TEST_CASE("attention of huge scores stays finite", "[ops]") {

@@ -54,7 +54,7 @@ TokenBatch random_batch(const Context& ctx, int64_t B, int64_t T, int64_t vocab_
   for (int64_t i = 0; i < B * T; ++i) {
     inputs[i] = static_cast<int32_t>(random_below(stream, 0, i, vocab_size));
     targets[i] =
-        i % 5 == 3 ? kIgnoredTarget : static_cast<int32_t>(random_below(stream, 1, i, vocab_size));
+        i % 5 == 3 ? kIgnoreIndex : static_cast<int32_t>(random_below(stream, 1, i, vocab_size));
   }
   return token_batch(ctx, inputs, targets, B);
 }

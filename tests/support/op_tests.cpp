@@ -23,14 +23,9 @@ Tensor in_layout(const Context& ctx, const Tensor& x, OpRun::Layout layout) {
   const Tensor wide = zeros(ctx, doubled, x.dtype());
   Shape pairs{x.shape()[0], 2};
   for (int i = 1; i < x.rank(); ++i) pairs.push_back(x.shape()[i]);
-  Tensor rows = wide.reshape(pairs).slice(1, 1, 1);
-  Shape strided_shape = x.shape();
-  std::vector<int> order{0};
-  for (int i = 2; i < rows.rank(); ++i) order.push_back(i);
-  order.push_back(1);
-  rows = rows.permute(order);  // [rows, ..., 1]
-  copy(ctx, x.reshape(rows.shape()), rows);
-  return rows.can_reshape(strided_shape) ? rows.reshape(strided_shape) : x;
+  const Tensor rows = wide.reshape(pairs).slice(1, 1, 1).reshape(x.shape());
+  copy(ctx, x, rows);
+  return rows;
 }
 
 Tensor upstream_gradient(const Context& ctx, const Tensor& y, uint64_t site, OpRun::Upstream kind) {

@@ -1,13 +1,15 @@
 // The programs as their users see them: arguments, exit codes, messages, files.
 
+#include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <thread>
 
 #include "support/catch.h"
@@ -45,6 +47,13 @@ struct Workplace : TemporaryFolder {
     const int status = std::system(command(program, arguments).c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read("out.txt"), read("err.txt")};
   }
+  // A line of sh that calls "$train".
+  Finished shell(const std::string& line) const {
+    const std::string all = "cd '" + path.string() + "' && train='" XT_PROGRAM_DIR "/train' && { " +
+                            line + "; } 2>err.txt";
+    const int status = std::system(all.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, "", read("err.txt")};
+  }
   pid_t start(const std::string& program, const std::string& arguments) const {
     const std::string line = command(program, arguments);
     const pid_t child = fork();
@@ -73,6 +82,27 @@ void wait_until(const std::function<bool()>& holds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   REQUIRE(holds());
+}
+
+// What the program writes to a terminal of so many columns.
+std::string on_terminal(const Workplace& place, const std::string& arguments,
+                        unsigned short width) {
+  const std::string config = place.file("small.json"), out_dir = place.file("run");
+  winsize size{24, width, 0, 0};
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+  if (child == 0) {
+    const std::string line = "exec '" XT_PROGRAM_DIR "/train' --config '" + config +
+                             "' --out-dir '" + out_dir + "' " + arguments;
+    execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+    _exit(127);
+  }
+  std::string text;
+  char chunk[4096];
+  for (ssize_t n = 0; (n = read(terminal, chunk, sizeof(chunk))) > 0;) text.append(chunk, n);
+  CHECK(wait_for(child) == 0);
+  close(terminal);
+  return text;
 }
 
 bool one_line(const std::string& text) {
@@ -115,6 +145,9 @@ TEST_CASE("bad arguments and configs are one line and exit code 2", "[tools]") {
   const Workplace place;
   place.write("broken.json", R"({"model": {"hidden_sise": 8}})");
   place.write("short.txt", "too short");
+  std::string zero_byte = kConfig;
+  zero_byte.insert(zero_byte.find("\"batch_size\""), "\"out_dir\": \"out\\u0000x\", ");
+  place.write("zero_byte.json", zero_byte);
   const struct {
     const char* arguments;
     const char* message;
@@ -137,6 +170,11 @@ TEST_CASE("bad arguments and configs are one line and exit code 2", "[tools]") {
       {"--config .", "."},
       {"--config small.json --threads -3", "threads"},
       {"--config small.json --no-such-flag", "--no-such-flag"},
+      {"--config small.json --no-flash --flash", "--flash excludes --no-flash"},
+      {"--config small.json --set 'train.two\nlines=1'", "train.two\\nlines"},
+      {"--config zero_byte.json", "zero byte"},
+      {"--config small.json --set train.adam_eps=1e-300", "train.adam_eps"},
+      {"--config small.json --set model.positions=learned --set model.head_dim=7", "head_dim 7"},
   };
   for (const auto& c : cases) {
     INFO(c.arguments);
@@ -166,6 +204,13 @@ TEST_CASE("help lists every key with its default, and print-config resolves", "[
   CHECK(printed.out.find("\"attention\": \"flash\"") != std::string::npos);
   place.write("printed.json", printed.out);
   CHECK(place.run("train", "--config printed.json --print-config").out == printed.out);
+}
+
+TEST_CASE("docs/config.md is the table that train prints", "[tools]") {
+  const Workplace place;
+  std::ifstream file(XT_SOURCE_DIR "/docs/config.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  CHECK(place.run("train", "--print-keys").out == page);
 }
 
 TEST_CASE("a config that the working folder lacks is found by name", "[tools]") {
@@ -245,13 +290,114 @@ TEST_CASE("a run killed while it saves goes on to the same weights", "[tools][sl
   CHECK(weights_line(last.out) == expected);
 }
 
-TEST_CASE("gradcheck prints a table and succeeds", "[tools]") {
+TEST_CASE("a terminal's live line fits its width and lasting lines stand whole", "[tools]") {
+  const Workplace place;
+  const std::string text = on_terminal(place, "", 50);
+  const std::string erase = "\r\033[K";
+  int live = 0, lasting = 0;
+  for (size_t at = text.find(erase); at != std::string::npos; at = text.find(erase, at)) {
+    at += erase.size();
+    const std::string line = text.substr(at, text.find('\r', at) - at);
+    const bool stays = text.substr(at + line.size(), 2) == "\r\n";
+    INFO(line);
+    ++(stays ? lasting : live);
+    CHECK((stays || line.size() == 49));
+  }
+  CHECK(live >= 3);     // at least one before each validation
+  CHECK(lasting == 6);  // 3 validations, 3 checkpoints
+}
+
+TEST_CASE("only one run at a time has an out-dir", "[tools]") {
+  const Workplace place;
+  const pid_t first = place.start("train", "--config small.json --max-steps 1000000 --out-dir run");
+  wait_until([&] { return fs::exists(place.path / "run/checkpoints/step_00000010"); });
+  const Finished second = place.shell(
+      "\"$train\" --config small.json --max-steps 1000000 "
+      "--out-dir run --resume auto >out2.txt");
+  CHECK(second.code == 2);
+  CHECK(second.err.find("run is in use by another run") != std::string::npos);
+  kill(first, SIGHUP);  // as when the terminal is closed
+  CHECK(wait_for(first) == 0);
+  CHECK(place.read("out.txt").find("saved run/checkpoints/") != std::string::npos);
+  CHECK(place.run("train", "--config small.json --out-dir run --resume auto").code == 0);
+}
+
+TEST_CASE("output that cannot be written is a failure, and ends a run with a checkpoint",
+          "[tools]") {
+  const Workplace place;
+  const std::string lost = "train: standard output cannot be written; some of it is lost\n";
+  CHECK(place.shell("\"$train\" --help >/dev/full").err == lost);
+  const Finished piped = place.shell(
+      "\"$train\" --config small.json --max-steps 1000000 --set train.checkpoint_interval=0 "
+      "--out-dir run | sed -n '/^step 20/q'");
+  CHECK(piped.err == lost);
+  CHECK_FALSE(fs::is_empty(place.path / "run/checkpoints"));
+}
+
+TEST_CASE("a closed standard error does not become one of the run's files", "[tools]") {
+  const Workplace place;
+  const Finished run = place.shell(
+      "(ulimit -f 20; \"$train\" --config small.json --out-dir run --set train.learning_rate=1e-3 "
+      "--set model.hidden_size=64 >&- 2>&- <&-)");
+  CHECK(run.code == 1);
+  CHECK(place.read("run/metrics.jsonl").find("train:") == std::string::npos);
+  CHECK(place.read("run/config.json").find("train:") == std::string::npos);
+}
+
+TEST_CASE("a checkpoint that cannot be written is an error and leaves nothing of it", "[tools]") {
+  const Workplace place;
+  const Finished run = place.shell(
+      "(ulimit -f 20; \"$train\" --config small.json --set model.hidden_size=64 "
+      "--out-dir run >out.txt)");
+  CHECK(run.code == 1);
+  CHECK(run.err.find("File too large") != std::string::npos);
+  CHECK(one_line(run.err));
+  CHECK(fs::is_empty(place.path / "run/checkpoints"));
+}
+
+TEST_CASE("a data file that is cut short while training reads it ends the run", "[tools]") {
+  const Workplace place;
+  place.write("data.txt", std::string(1000000, 'x'));
+  const pid_t child =
+      place.start("train", "--config small.json --max-steps 1000000 --data data.txt --out-dir run");
+  wait_until([&] { return fs::exists(place.path / "run/checkpoints/step_00000010"); });
+  fs::resize_file(place.path / "data.txt", 0);
+  CHECK(wait_for(child) == 1);
+  CHECK(place.read("err.txt") == "train: a data file was cut short while it was in use\n");
+}
+
+TEST_CASE("a file is found by its name though the name is also a pattern", "[tools]") {
+  const Workplace place;
+  place.write("[ab].txt", std::string(2000, 'x'));
+  place.write("a.txt", std::string(4000, 'x'));
+  const Finished run =
+      place.run("train", "--config small.json --max-steps 1 --data '[ab].txt' --out-dir run");
+  CHECK(run.out.find("1800 tokens") != std::string::npos);
+}
+
+TEST_CASE("a model that has diverged is not sampled", "[tools]") {
+  const Workplace place;
+  const Finished run =
+      place.run("train",
+                "--config small.json --max-steps 60 --out-dir run --set train.lr_schedule=constant "
+                "--set train.learning_rate=100 --set train.weight_decay=100 "
+                "--set train.grad_clip=0");
+  CHECK(run.code == 1);
+  CHECK(run.err.find("training has diverged") != std::string::npos);
+  CHECK(one_line(run.err));
+}
+
+TEST_CASE("gradcheck prints a table, and its verdict is its exit code", "[tools]") {
   const Workplace place;
   const Finished run = place.run("gradcheck", "activation norm");
   CHECK(run.code == 0);
   CHECK(run.out.find("FAIL") == std::string::npos);
   CHECK(run.out.find("gelu_tanh") != std::string::npos);
   CHECK(run.out.find("all gradients agree within 1e-06") != std::string::npos);
+  const Finished strict = place.run("gradcheck", "activation --tolerance 0");
+  CHECK(strict.code == 1);
+  CHECK(strict.out.find("FAIL") != std::string::npos);
+  CHECK(strict.out.find("gradients beyond 0e+00") != std::string::npos);
   const Finished unknown = place.run("gradcheck", "nothing");
   CHECK(unknown.code == 2);
   CHECK(unknown.err.find("nothing") != std::string::npos);

@@ -48,7 +48,7 @@ struct ScalarAdamW {
 
 }  // namespace
 
-TEST_CASE("AdamW follows its formula, and only matrices decay", "[train]") {
+TEST_CASE("AdamW follows its formula, and vectors do not decay", "[train]") {
   const Context ctx = cpu_context(1);
   const AdamWOptions options{0.9, 0.95, 1e-8, 0.1};
   for (ParameterKind kind :

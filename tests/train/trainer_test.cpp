@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 
 #include "core/config_reader.h"
@@ -59,22 +60,24 @@ Outcome train(const RunConfig& run, int64_t steps,
   return train(ctx, run, steps, before_step);
 }
 
-const std::vector<std::string> kWithDropout = {"model.dropout=0.1"};
-
 }  // namespace
 
 TEST_CASE("training learns, and validation leaves it as it was", "[train]") {
   const TemporaryFolder folder;
-  const RunConfig run = small_run(folder.path.string(), kWithDropout);
-  const Outcome plain = train(run, 20);
-  CHECK(plain.losses.back() < plain.losses.front() - 0.5);
-  std::vector<double> validations;
-  const Outcome validated = train(run, 20, [&](Trainer& trainer) {
-    validations.push_back(trainer.validation_loss().value());
-    CHECK(trainer.validation_loss() == validations.back());
-  });
-  CHECK(validated == plain);
-  CHECK(validations.back() < validations.front() - 0.5);
+  for (const char* attention : {"composed", "flash"}) {
+    INFO(attention);
+    const RunConfig run = small_run(
+        folder.path.string(), {"model.dropout=0.1", std::string("train.attention=") + attention});
+    const Outcome plain = train(run, 20);
+    CHECK(plain.losses.back() < plain.losses.front() - 0.5);
+    std::vector<double> validations;
+    const Outcome validated = train(run, 20, [&](Trainer& trainer) {
+      validations.push_back(trainer.validation_loss().value());
+      CHECK(trainer.validation_loss() == validations.back());
+    });
+    CHECK(validated == plain);
+    CHECK(validations.back() < validations.front() - 0.5);
+  }
 }
 
 TEST_CASE("the same run gives the same bits, on any number of threads", "[train]") {
@@ -85,8 +88,9 @@ TEST_CASE("the same run gives the same bits, on any number of threads", "[train]
       RunConfig run = small_run(folder.path.string(),
                                 {"model.dropout=0.1", std::string("train.attention=") + attention,
                                  std::string("train.dtype=") + dtype});
+      CHECK(train(run, 20) == train(run, 20));
       const Outcome expected = train(run, 5);
-      for (int64_t threads : {1, 2, 8}) {
+      for (int64_t threads : {2, 8}) {
         run.train.threads = threads;
         CHECK(train(run, 5) == expected);
       }
@@ -123,6 +127,27 @@ TEST_CASE("accumulated micro-steps equal one large batch", "[train]") {
       for (size_t i = 0; i < whole.size(); ++i) {
         INFO(dtype << ", micro-batches of " << batch << ", tensor " << i);
         CHECK(relative_difference(parts[i], whole[i]) <= limit);
+      }
+    }
+  }
+}
+
+TEST_CASE("a run that recomputes ends with the same weights", "[train]") {
+  const TemporaryFolder folder;
+  for (const char* attention : {"composed", "flash"}) {
+    for (const char* dropout : {"0", "0.1"}) {
+      const auto outcome = [&](const char* recompute) {
+        return train(small_run(folder.path.string(),
+                               {"train.grad_accum_steps=2", "model.num_hidden_layers=3",
+                                std::string("model.dropout=") + dropout,
+                                std::string("train.attention=") + attention,
+                                std::string("train.recompute=") + recompute}),
+                     3);
+      };
+      const Outcome expected = outcome("none");
+      for (const char* recompute : {"activations", "attention", "block"}) {
+        INFO(attention << ", dropout " << dropout << ", recompute " << recompute);
+        CHECK(outcome(recompute) == expected);
       }
     }
   }
@@ -261,6 +286,64 @@ TEST_CASE("old checkpoints are removed", "[train]") {
   CHECK(names == std::vector<std::string>{"step_00000003", "step_00000004"});
 }
 
+TEST_CASE("a resumed run is not mixed with another one or with its own later steps", "[train]") {
+  const TemporaryFolder folder;
+  RunConfig run = small_run(folder.file("a"), {"train.keep_latest=0"});
+  const Context ctx = cpu_context(1);
+  Replica alone;
+  Trainer trainer(ctx, run, alone);
+  std::vector<std::string> saved;
+  for (int i = 0; i < 3; ++i) {
+    trainer.train_step();
+    saved.push_back(trainer.save());
+  }
+  run.train.resume = saved[0];
+  const std::string used =
+      " already holds a run; continue it with --resume auto, or choose another";
+  CHECK(rejection([&] { Trainer(ctx, run, alone); }).find(used) != std::string::npos);
+  run.train.out_dir = folder.file("b");
+  Trainer branch(ctx, run, alone);
+  CHECK(branch.state().step == 1);
+  branch.save();
+  run.train.resume = saved[2];
+  CHECK(rejection([&] { Trainer(ctx, run, alone); }).find(used) != std::string::npos);
+
+  // A damaged later checkpoint is passed over, and does not push out what is saved after it.
+  fs::resize_file(saved[2] + "/moments.safetensors", 0);
+  run.train.out_dir = folder.file("a");
+  run.train.resume = "auto";
+  run.train.keep_latest = 1;
+  Trainer resumed(ctx, run, alone);
+  CHECK(resumed.state().step == 2);
+  CHECK(newest_checkpoint(folder.file("a/checkpoints")) == resumed.save());
+}
+
+TEST_CASE("a run is not resumed on characters with other ids", "[train]") {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("text.txt", std::string(700, 'a') + std::string(700, 'b'));
+  RunConfig run = small_run(folder.file("run"), {"data.source=chars"});
+  run.data.train_files = {path};
+  const Context ctx = cpu_context(1);
+  Replica alone;
+  const std::string saved = Trainer(ctx, run, alone).save();
+  run.train.resume = "auto";
+  CHECK(Trainer(ctx, run, alone).resumed_from() == saved);
+  folder.write("text.txt", std::string(700, 'a') + std::string(700, 'c'));
+  CHECK(rejection([&] { Trainer(ctx, run, alone); }) ==
+        saved +
+            "/vocabulary.json: the resumed run's vocabulary must be that of the data; the data "
+            "has another");
+}
+
+TEST_CASE("a prompt that the vocabulary lacks is refused before training", "[train]") {
+  const TemporaryFolder folder;
+  RunConfig run = small_run(folder.file("run"), {"data.source=chars", "train.prompt=z"});
+  run.data.train_files = {folder.write("text.txt", std::string(1000, 'a'))};
+  Replica alone;
+  CHECK(rejection([&] { Trainer(cpu_context(1), run, alone); }) ==
+        "train.prompt: the character \"z\" at byte 0 is not one of the 1 in the vocabulary");
+}
+
 TEST_CASE("a checkpoint of another model is refused by name", "[train]") {
   const TemporaryFolder folder;
   RunConfig run = small_run(folder.path.string());
@@ -276,9 +359,32 @@ TEST_CASE("a checkpoint of another model is refused by name", "[train]") {
             "/model.safetensors holds model.layers.0.mlp.gate_up_proj.weight with shape (96, 32); "
             "the model needs (128, 32)");
   run.train.resume = saved;
+  RunConfig turned = run;
+  turned.model.rope_theta = 5;
+  CHECK(rejection([&] { Trainer(ctx, turned, alone); }) ==
+        saved +
+            "/config.json: the resumed run's model must be the checkpoint's; compare their "
+            "sections \"model\"");
   run.train.seed = 5;
   CHECK(rejection([&] { Trainer(ctx, run, alone); }) ==
         "train.seed must be that of the resumed run, 1337; got 5");
+  run.train.seed = 1337;
+  run.train.seq_len = 16;
+  CHECK(rejection([&] { Trainer(ctx, run, alone); }) ==
+        "train.seq_len must be that of the resumed run, 32; got 16");
+}
+
+TEST_CASE("training that has diverged ends instead of going on", "[train]") {
+  const TemporaryFolder folder;
+  const RunConfig run = small_run(folder.path.string());
+  Replica alone;
+  Trainer trainer(cpu_context(1), run, alone);
+  Parameter& p = *trainer.model().parameters().find("model.norm.weight");
+  p.value.mutable_data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  for (int i = 0; i < 9; ++i) CHECK(trainer.train_step().skipped);
+  CHECK_THROWS_WITH(trainer.train_step(),
+                    "training has diverged: the gradient of 10 steps in a row is not finite; use a "
+                    "smaller learning rate");
 }
 
 TEST_CASE("a gradient that is not finite leaves weights and moments as they were", "[train]") {
@@ -292,9 +398,15 @@ TEST_CASE("a gradient that is not finite leaves weights and moments as they were
   const float kept = p.value.data<float>()[0];
   p.value.mutable_data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
   const std::string broken = trainer.weights_checksum();
+  const auto moments = [&] {
+    std::ifstream file(trainer.save() + "/moments.safetensors", std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string before = moments();
   const StepReport report = trainer.train_step();
   CHECK(report.skipped);
   CHECK(trainer.weights_checksum() == broken);
+  CHECK(moments() == before);
   p.value.mutable_data<float>()[0] = kept;
   CHECK_FALSE(trainer.train_step().skipped);
 }

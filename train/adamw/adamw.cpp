@@ -18,6 +18,11 @@ AdamW::AdamW(const Context& ctx, ParameterSet& parameters, const AdamWOptions& o
       first_moments_(zeros(ctx, masters_.shape(), masters_.dtype())),
       second_moments_(zeros(ctx, masters_.shape(), masters_.dtype())) {}
 
+void AdamW::initialize(const Context& ctx, uint64_t seed) {
+  for (const Parameter& p : parameters_.list()) copy(ctx, initial_value(ctx, p, seed), master(p));
+  masters_changed(ctx);
+}
+
 void AdamW::step(const Context& ctx, int64_t step, double learning_rate, double grad_factor) {
   check(step >= 1, "adamw: steps count from 1; got ", step);
   const double t = static_cast<double>(step);

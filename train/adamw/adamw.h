@@ -1,6 +1,5 @@
 #pragma once
-// AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2). For gradient g at step t = 1, 2,
-// ...
+// AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2). For gradient g at step t >= 1:
 //
 //   m = beta1 m + (1 - beta1) g
 //   v = beta2 v + (1 - beta2) g^2
@@ -23,6 +22,9 @@ class AdamW {
   // Moments are zero, masters are the parameters' values. Updates only elements of `owned`.
   AdamW(const Context& ctx, ParameterSet& parameters, const AdamWOptions& options,
         ArenaRange owned);
+
+  // Fresh weights (see initial_value): the masters unrounded, the values rounded from them.
+  void initialize(const Context& ctx, uint64_t seed);
 
   // One step on the gradients times grad_factor. `step` counts from 1.
   void step(const Context& ctx, int64_t step, double learning_rate, double grad_factor);

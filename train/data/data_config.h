@@ -9,9 +9,8 @@ namespace xtrain {
 
 struct DataConfig {
   // What the tokens are. Default "auto".
-  //   auto     found from the files: token files by magic number or the name *.bin, anything else
-  //   is
-  //            text; no files at all means stories
+  //   auto     found from the files: token files by magic number or the name *.bin, anything
+  //            else is text; no files at all means stories
   //   stories  the built-in children's stories, bytes as tokens (vocabulary 256)
   //   text     any file, bytes as tokens (vocabulary 256)
   //   chars    UTF-8 files, characters as tokens, ids in code point order
@@ -28,9 +27,8 @@ struct DataConfig {
   // Layout of token files. Default "auto".
   //   auto      by magic number; without one, raw_u16
   //   raw_u16   uint16 ids and nothing else
-  //   headered  a 1,024-byte header: magic 20240520 version 1 (uint16 ids), magic 20240801 version
-  //   7
-  //             (uint32 ids), or "BIN.TOK\n" version 1 or 2 (int32 ids)
+  //   headered  a 1,024-byte header: magic 20240520 version 1 (uint16 ids), magic 20240801
+  //             version 7 (uint32 ids), or "BIN.TOK\n" version 1 or 2 (int32 ids)
   std::string format = "auto";
 
   // Share of the stream, taken from its end, that is held out for validation when there are no

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,6 +30,11 @@ constexpr int64_t kFirstValStory = int64_t{1} << 40;
 std::vector<std::string> expand(const std::vector<std::string>& patterns) {
   std::vector<std::string> paths;
   for (const std::string& pattern : patterns) {
+    std::error_code ignored;
+    if (std::filesystem::exists(pattern, ignored)) {  // names may hold the characters of patterns
+      paths.push_back(pattern);
+      continue;
+    }
     glob_t found{};
     // A pattern without matches is kept as it is, so that opening it says what is missing.
     const int status = glob(pattern.c_str(), GLOB_NOSORT | GLOB_NOCHECK, nullptr, &found);

@@ -1,0 +1,66 @@
+#include "tools/program.h"
+
+#include <fcntl.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include "core/error.h"
+
+namespace xtrain {
+namespace {
+
+// A program may be started with a standard stream closed. The next file it opens would then take
+// the stream's number, and messages would be written into that file.
+void open_closed_streams() {
+  for (int stream = 0; stream <= 2; ++stream) {
+    if (fcntl(stream, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);  // takes the lowest number
+  }
+}
+
+// Messages quote what the user gave, which may hold line breaks and terminal codes.
+void print_error(const char* name, const std::string& message) {
+  std::string line;
+  for (const char c : message) {
+    const bool control = (c >= 0 && c < ' ') || c == 127;
+    line += c == '\n' ? "\\n" : control ? "?" : std::string(1, c);
+  }
+  std::cerr << name << ": " << line << std::endl;
+}
+
+}  // namespace
+
+bool parse_arguments(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return true;
+  } catch (const CLI::Success& help) {
+    app.exit(help);
+    return false;
+  } catch (const CLI::ParseError& error) {
+    reject_input(error.what(), "; see --help");
+  }
+}
+
+int run_program(const char* name, const std::function<int()>& body) {
+  open_closed_streams();
+  try {
+    const int code = body();
+    check(!std::cout.flush().fail(), "standard output cannot be written; some of it is lost");
+    return code;
+  } catch (const InputError& error) {
+    print_error(name, error.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    print_error(name, "out of memory; use a smaller model, batch, sequence or number of samples");
+    return 1;
+  } catch (const std::exception& error) {
+    print_error(name, error.what());
+    return 1;
+  }
+}
+
+}  // namespace xtrain
