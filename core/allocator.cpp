@@ -67,7 +67,7 @@ void* CpuAllocator::system_block(int64_t size) const {
 }
 
 void CpuAllocator::release_block(void* block, int64_t size) const {
-  cache_ && size >= kHugePage ? static_cast<void>(munmap(block, size)) : std::free(block);
+  cache_&& size >= kHugePage ? static_cast<void>(munmap(block, size)) : std::free(block);
 }
 
 void* CpuAllocator::take_block(int64_t bytes) {

@@ -29,7 +29,7 @@ TEST_CASE("linear cross entropy cases", "[ops]") {
 
 TEST_CASE("linear cross entropy never holds the whole logits", "[ops]") {
   Context ctx = cpu_context(2);
-  ctx.gemm = GemmBackend::library;  // takes no scratch from the allocator
+  ctx.gemm = GemmBackend::library;                     // takes no scratch from the allocator
   const int64_t rows = 512, width = 4, vocab = 32768;  // a chunk is a quarter of the rows
   const int64_t whole = rows * vocab * int64_t{sizeof(float)};
   const Tensor targets = ids(ctx, std::vector<int32_t>(rows, 5));

@@ -318,8 +318,16 @@ TEST_CASE("only one run at a time has an out-dir", "[tools]") {
   CHECK(second.err.find("run is in use by another run") != std::string::npos);
   kill(first, SIGHUP);  // as when the terminal is closed
   CHECK(wait_for(first) == 0);
-  CHECK(place.read("out.txt").find("saved run/checkpoints/") != std::string::npos);
-  CHECK(place.run("train", "--config small.json --out-dir run --resume auto").code == 0);
+  const std::string out = place.read("out.txt");
+  const std::string saved = "saved run/checkpoints/step_";
+  REQUIRE(out.rfind(saved) != std::string::npos);
+  const int64_t step = std::stoll(out.substr(out.rfind(saved) + saved.size()));
+  const std::string on = "--config small.json --out-dir run --resume auto --max-steps ";
+  const Finished shorter = place.run("train", on + std::to_string(step - 1));
+  CHECK(shorter.code == 2);
+  CHECK(shorter.err.find("train.max_steps must be at least the " + std::to_string(step)) !=
+        std::string::npos);
+  CHECK(place.run("train", on + std::to_string(step + 1)).code == 0);
 }
 
 TEST_CASE("output that cannot be written is a failure, and ends a run with a checkpoint",
