@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "core/cpu/vector_math.h"
-#include "core/parallel.h"
 #include "ops/activation/activation_kernels.h"
+#include "ops/elementwise_cpu.h"
 
 namespace xtrain {
 namespace {
@@ -85,27 +85,13 @@ void with_kind(Activation kind, F&& f) {
 
 template <class T>
 void activation_forward(const Cpu& cpu, Activation kind, int64_t n, const T* x, T* y) {
-  using A = Accumulator<T>;
-  with_kind(kind, [&](auto f) {
-    parallel_blocks(cpu, n, kElementBlock, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) y[i] = static_cast<T>(f.value(static_cast<A>(x[i])));
-    });
-  });
+  with_kind(kind, [&](auto f) { elementwise_forward(cpu, f, n, x, y); });
 }
 
 template <class T>
 void activation_backward(const Cpu& cpu, Activation kind, int64_t n, const T* x, const T* dy,
                          T* dx) {
-  using A = Accumulator<T>;
-  with_kind(kind, [&](auto f) {
-    parallel_blocks(cpu, n, kElementBlock, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) {
-        dx[i] = static_cast<T>(static_cast<A>(dy[i]) * f.slope(static_cast<A>(x[i])));
-      }
-    });
-  });
+  with_kind(kind, [&](auto f) { elementwise_backward(cpu, f, n, x, dy, dx); });
 }
 
 #define XT_ACTIVATION(T)                                                           \

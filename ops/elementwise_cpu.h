@@ -1,0 +1,32 @@
+#pragma once
+// The loops of ops that map each element by itself. F names the function: F::value(x) is the
+// result, F::slope(kept) its derivative from the element that was kept, both in the accumulator
+// type.
+
+#include "core/parallel.h"
+
+namespace xtrain {
+
+// y[i] = value(x[i])
+template <class F, class T>
+void elementwise_forward(const Cpu& cpu, F f, int64_t n, const T* x, T* y) {
+  using A = Accumulator<T>;
+  parallel_blocks(cpu, n, kElementBlock, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) y[i] = static_cast<T>(f.value(static_cast<A>(x[i])));
+  });
+}
+
+// dx[i] = dy[i] slope(kept[i]); dx may be dy.
+template <class F, class T>
+void elementwise_backward(const Cpu& cpu, F f, int64_t n, const T* kept, const T* dy, T* dx) {
+  using A = Accumulator<T>;
+  parallel_blocks(cpu, n, kElementBlock, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      dx[i] = static_cast<T>(static_cast<A>(dy[i]) * f.slope(static_cast<A>(kept[i])));
+    }
+  });
+}
+
+}  // namespace xtrain
