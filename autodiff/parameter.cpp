@@ -4,6 +4,7 @@
 
 #include "core/copy.h"
 #include "core/error.h"
+#include "core/parallel.h"
 
 namespace xtrain {
 namespace {
@@ -78,9 +79,11 @@ Tensor initial_value(const Context& ctx, const Parameter& p, uint64_t seed) {
   const RandomStream stream = random_stream(seed, 0, hash_of(p.name));
   std::vector<double> values(numel_of(p.shape), p.initial_mean);
   if (p.initial_std > 0.0) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] += p.initial_std * random_normal(stream, 0, i);
-    }
+    parallel_blocks(Cpu{ctx}, numel_of(p.shape), kElementBlock, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        values[i] += p.initial_std * random_normal(stream, 0, i);
+      }
+    });
   }
   return from_host(ctx, values, p.shape);
 }

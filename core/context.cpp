@@ -31,16 +31,19 @@ std::string_view name_of(GemmBackend backend) {
       return "mma";
     case GemmBackend::library:
       return "library";
+    case GemmBackend::library_tf32:
+      return "library_tf32";
   }
   return "?";
 }
 
 GemmBackend gemm_backend_from_name(std::string_view name) {
-  for (GemmBackend b :
-       {GemmBackend::naive, GemmBackend::tiled, GemmBackend::mma, GemmBackend::library}) {
+  for (GemmBackend b : {GemmBackend::naive, GemmBackend::tiled, GemmBackend::mma,
+                        GemmBackend::library, GemmBackend::library_tf32}) {
     if (name == name_of(b)) return b;
   }
-  reject_input("gemm backend must be naive, tiled, mma or library; got \"", name, "\"");
+  reject_input("gemm backend must be naive, tiled, mma, library or library_tf32; got \"", name,
+               "\"");
 }
 
 Context cpu_context(int threads) {
@@ -48,7 +51,19 @@ Context cpu_context(int threads) {
   Context ctx;
   ctx.threads = threads == 0 ? available_cores() : threads;
   ctx.allocator = std::make_shared<CpuAllocator>(kCacheBlocks);
+  ctx.host_allocator = ctx.allocator;
+  ctx.queue = cpu_queue();
   return ctx;
 }
+
+#if !XT_CUDA_BUILT
+int cuda_device_count() {
+  return 0;
+}
+
+Context cuda_context(int, const CudaOptions&, int) {
+  fail("device cuda: this build has no CUDA code; build with -DXTRAIN_CUDA=ON, or use cpu");
+}
+#endif
 
 }  // namespace xtrain

@@ -7,16 +7,19 @@
 
 #include "core/allocator.h"
 #include "core/device.h"
+#include "core/queue.h"
 #include "core/random.h"
 
 namespace xtrain {
 
 // naive: the definition, one dot product an element. tiled: blocked for caches and registers, ours.
-// mma: tensor cores, ours (CUDA only). library: BLAS on the CPU, cuBLAS on the GPU.
-enum class GemmBackend : uint8_t { naive, tiled, mma, library };
+// mma: tensor cores, ours (CUDA, bf16 only). library: BLAS on the CPU, cuBLAS on the GPU.
+// library_tf32: cuBLAS that may round f32 operands to TF32, which no other backend does (CUDA
+// only).
+enum class GemmBackend : uint8_t { naive, tiled, mma, library, library_tf32 };
 
 std::string_view name_of(GemmBackend backend);
-GemmBackend gemm_backend_from_name(std::string_view name);  // InputError naming the four names
+GemmBackend gemm_backend_from_name(std::string_view name);  // InputError naming them
 
 struct Context {
   Device device;
@@ -25,9 +28,23 @@ struct Context {
   RandomKey random;       // dropout draws from it
   bool training = false;  // dropout acts only when true
   std::shared_ptr<Allocator> allocator;
+  std::shared_ptr<Allocator> host_allocator;  // memory that the queue copies from and to fastest
+  std::shared_ptr<Queue> queue;
 };
 
 // A CPU context with its own allocator. threads 0: one a core of the inherited affinity mask.
 Context cpu_context(int threads = 0);
+
+struct CudaOptions {
+  bool pool = true;                // false: every tensor is a block of the driver by itself
+  bool wait_after_launch = false;  // an error of a kernel then names that kernel
+};
+
+// How many GPUs this process sees; 0 in a build without CUDA code.
+int cuda_device_count();
+
+// A GPU context with its own stream, pool and library handles. Error where there is no such GPU or
+// the build has no CUDA code. Host loops run on `threads` threads, as in cpu_context.
+Context cuda_context(int index = 0, const CudaOptions& options = {}, int threads = 0);
 
 }  // namespace xtrain

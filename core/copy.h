@@ -30,4 +30,13 @@ Tensor zeros(const Context& ctx, const Shape& shape, Dtype dtype);
 void copy_from_host(const Context& ctx, std::span<const std::byte> source, Tensor target);
 void copy_to_host(const Context& ctx, const Tensor& source, std::span<std::byte> target);
 
+// A contiguous tensor in host memory that copies from and to the device reach fastest.
+Tensor host_tensor(const Context& ctx, const Shape& shape, Dtype dtype);
+
+// Between a host tensor and a contiguous tensor of the device, of one shape and dtype, in the order
+// of the context's queue: nothing waits, so the host tensor must be left alone until an event
+// recorded behind the copy has passed.
+void upload(const Context& ctx, const Tensor& source, Tensor target);
+void download(const Context& ctx, const Tensor& source, Tensor target);
+
 }  // namespace xtrain

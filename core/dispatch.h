@@ -22,6 +22,14 @@ struct Cpu {
   int threads() const { return ctx.threads; }
 };
 
+// Names the CUDA overload of a kernel. Where these are built, core/cuda/queue_cuda.h says what lies
+// behind the context.
+struct Cuda {
+  const Context& ctx;
+};
+
+inline constexpr bool kCudaBuilt = XT_CUDA_BUILT;
+
 // Calls f(T{}) with the floating scalar of the dtype.
 template <class F>
 void dispatch_floating(Dtype dtype, const char* op, F&& f) {
@@ -37,14 +45,24 @@ void dispatch_floating(Dtype dtype, const char* op, F&& f) {
   }
 }
 
-// Calls f(Cpu{ctx}, T{}) for a tensor that must lie on the context's device.
+// Calls f(device) with the handle of the context's device, on which x must lie.
 template <class F>
-void dispatch(const Context& ctx, const Tensor& x, const char* op, F&& f) {
+void dispatch_device(const Context& ctx, const Tensor& x, const char* op, F&& f) {
   check(x.defined(), op, ": a tensor must be given; got an undefined one");
   check(x.device() == ctx.device, op, ": tensor must lie on the context's device ", ctx.device,
         "; got ", x.device());
-  check(ctx.device.is_cpu(), op, ": this build computes on cpu only; got device ", ctx.device);
-  dispatch_floating(x.dtype(), op, [&](auto scalar) { f(Cpu{ctx}, scalar); });
+  if constexpr (kCudaBuilt) {
+    if (ctx.device.is_cuda()) return f(Cuda{ctx});
+  }
+  f(Cpu{ctx});
+}
+
+// Calls f(device, T{}) with the device handle and the floating scalar of x.
+template <class F>
+void dispatch(const Context& ctx, const Tensor& x, const char* op, F&& f) {
+  dispatch_device(ctx, x, op, [&](auto device) {
+    dispatch_floating(x.dtype(), op, [&](auto scalar) { f(device, scalar); });
+  });
 }
 
 }  // namespace xtrain

@@ -36,5 +36,7 @@ struct GemmProblem {
 // Computes with the context's backend; Error when the device does not have it.
 template <class T, class Out>
 void gemm_kernel(const Cpu& cpu, const GemmProblem& problem, const T* a, const T* b, Out* c);
+template <class T, class Out>
+void gemm_kernel(const Cuda& cuda, const GemmProblem& problem, const T* a, const T* b, Out* c);
 
 }  // namespace xtrain

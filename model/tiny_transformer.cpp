@@ -1,5 +1,7 @@
 #include "model/tiny_transformer.h"
 
+#include <numeric>
+
 #include "core/copy.h"
 #include "core/error.h"
 #include "ops/arithmetic/arithmetic.h"
@@ -15,11 +17,10 @@ namespace {
 constexpr uint64_t kEmbeddingSite = 0;
 constexpr uint64_t kFirstLayerSite = 1;
 
-// 0, 1, ..., T - 1 in every row.
-Tensor row_positions(const Context& ctx, int64_t batch, int64_t length) {
-  std::vector<int32_t> positions(batch * length);
-  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i % length);
-  return from_host(ctx, positions, {batch, length});
+Tensor counted_up(const Context& ctx, int64_t count) {
+  std::vector<int32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return from_host(ctx, numbers, {count});
 }
 
 }  // namespace
@@ -61,6 +62,7 @@ TinyTransformer::TinyTransformer(const Context& ctx, const ModelConfig& config, 
   head_ = config.tie_word_embeddings
               ? embedding_
               : &parameters_.add("lm_head.weight", {V, C}, ParameterKind::matrix, 0.0, std);
+  positions_ = counted_up(ctx, config.max_position_embeddings);
   parameters_.allocate(ctx, dtype);
 }
 
@@ -116,7 +118,8 @@ Pass TinyTransformer::pass_for(const Context& ctx, Tape* tape, const Tensor& inp
   check_input(T <= config_.max_position_embeddings, "model: sequence length ", T,
               " must not exceed model.max_position_embeddings ", config_.max_position_embeddings);
   const RopeTable* rope = config_.positions == Positions::rope ? &rope_ : nullptr;
-  return Pass{ctx, tape, exec, rope, row_positions(ctx, B, T), causal_mask(ctx, B, T, T)};
+  const Tensor positions = positions_.slice(0, 0, T).reshape({1, T}).expand({B, T});
+  return Pass{ctx, tape, exec, rope, contiguous(ctx, positions), causal_mask(ctx, B, T, T)};
 }
 
 }  // namespace xtrain

@@ -61,6 +61,7 @@ class TinyTransformer {
   Norm final_norm_;
   Parameter* head_ = nullptr;  // the embedding when tied
   RopeTable rope_;
+  Tensor positions_;  // [max_position_embeddings] i32: 0, 1, ...; so that a pass uploads nothing
 };
 
 }  // namespace xtrain

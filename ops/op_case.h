@@ -42,7 +42,9 @@ struct OpCase {
   OpCall run;
   OpCall twin = {};       // the same function built from other ops; empty when there is none
   int64_t reduction = 1;  // length of the longest sum that forms an output or gradient element
-  bool dropout = false;   // draws random numbers: run in training mode
+  // Where a result is zero only because terms cancel, their size: that of the rounding to expect.
+  double cancelling = 0.0;
+  bool dropout = false;  // draws random numbers: run in training mode
 };
 
 // The case's inputs in a dtype. Values are rounded to `rounded` first, so that the f64 oracle can

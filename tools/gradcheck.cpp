@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "core/context.h"
 #include "core/error.h"
 #include "ops/op_case.h"
+#include "tools/device.h"
 #include "tools/program.h"
 
 namespace xtrain {
@@ -30,6 +30,8 @@ int gradcheck(int argc, char** argv) {
   CLI::App app("Checks every op's gradients against central differences in f64.", "gradcheck");
   std::vector<std::string> families;
   double tolerance = 1e-6;
+  std::string device = "cpu";
+  add_device_option(app, device);
   app.add_option("--tolerance", tolerance, "largest relative error that passes")
       ->capture_default_str();
   app.add_option("families", families, "op families to check; all by default");
@@ -40,7 +42,7 @@ int gradcheck(int argc, char** argv) {
                 "no op family is called ", family, "; they are the folders of ops/");
   }
   if (families.empty()) families = known;
-  const Context ctx = cpu_context(1);
+  const Context ctx = context_on(device, 1);
   std::printf("%-22s %-34s %-10s %10s  %s\n", "op", "case", "input", "error", "verdict");
   int failures = 0;
   for (const std::string& family : families) {

@@ -5,8 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
+#include <iomanip>
 #include <iostream>
 
+#include "core/dispatch.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "tools/program.h"
@@ -46,12 +48,30 @@ void make_file_faults_errors() {
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes then fails as others do
 }
 
+bool wants_gpu(DeviceChoice choice) {
+  if (choice != DeviceChoice::cuda) return choice == DeviceChoice::any && cuda_device_count() > 0;
+  check_input(kCudaBuilt, "train.device cuda: this build has no CUDA code; use auto or cpu");
+  check_input(cuda_device_count() > 0,
+              "train.device cuda: this process sees no GPU; use auto or cpu");
+  return true;
+}
+
+void choose_gemm(const TrainConfig& config, Context& ctx) {
+  if (!config.gemm) return;
+  ctx.gemm = *config.gemm;
+  const bool tensor_cores = ctx.gemm == GemmBackend::mma || ctx.gemm == GemmBackend::library_tf32;
+  check_input(!tensor_cores || ctx.device.is_cuda(), "train.gemm ", name_of(ctx.gemm),
+              ": runs on a GPU only; use auto, naive, tiled or library");
+  check_input(ctx.gemm != GemmBackend::mma || config.exec.dtype == Dtype::bf16,
+              "train.gemm mma: multiplies bf16 only; got train.dtype ", config.exec.dtype);
+}
+
 Context context_for(const TrainConfig& config) {
-  check_input(config.device != DeviceChoice::cuda,
-              "train.device cuda: this build has no CUDA code; use auto or cpu");
-  Context ctx = cpu_context(static_cast<int>(config.threads));
-  ctx.gemm = config.gemm;
-  bind_threads(ctx.threads);
+  const int threads = static_cast<int>(config.threads);
+  const bool gpu = wants_gpu(config.device);
+  Context ctx = gpu ? cuda_context(0, {}, threads) : cpu_context(threads);
+  choose_gemm(config, ctx);
+  if (!gpu) bind_threads(ctx.threads);
   return ctx;
 }
 
@@ -70,6 +90,10 @@ void print_start(Trainer& trainer, const Context& ctx) {
 }
 
 void print_end(Trainer& trainer, const Context& ctx) {
+  if (const auto& best = trainer.best_validation()) {
+    std::cout << "best validation loss " << text(std::fixed, std::setprecision(4), best->loss)
+              << " at step " << best->step << "\n";
+  }
   std::cout << "weights " << trainer.weights_checksum() << ", peak memory "
             << ctx.allocator->peak_bytes() / (1 << 20) << " MiB\n";
   if (stop_requested) return;

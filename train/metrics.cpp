@@ -23,9 +23,19 @@ Json finite_or_null(double x) {
   return std::isfinite(x) ? Json(x) : Json(nullptr);
 }
 
+}  // namespace
+
+Metrics::Metrics(const std::string& path, int64_t last_step) : path_(path) {
+  AtomicFile file(path);
+  file.write(kept_lines(last_step));
+  file.commit();
+  file_.open(path, std::ios::app);
+  check(file_.good(), "metrics: cannot write ", path);
+}
+
 // The whole lines up to the last step.
-std::string kept_lines(const std::string& path, int64_t last_step) {
-  std::ifstream file(path);
+std::string Metrics::kept_lines(int64_t last_step) {
+  std::ifstream file(path_);
   std::string kept, line;
   while (std::getline(file, line)) {
     const Json json = Json::parse(line, nullptr, false);
@@ -33,18 +43,15 @@ std::string kept_lines(const std::string& path, int64_t last_step) {
         json.is_object() && json.contains("step") && json["step"].is_number_integer();
     if (!whole || json["step"].get<int64_t>() > last_step) break;
     kept += line + "\n";
+    if (json.contains("val_loss") && json["val_loss"].is_number()) {
+      count_validation(json["step"].get<int64_t>(), json["val_loss"].get<double>());
+    }
   }
   return kept;
 }
 
-}  // namespace
-
-Metrics::Metrics(const std::string& path, int64_t last_step) : path_(path) {
-  AtomicFile file(path);
-  file.write(kept_lines(path, last_step));
-  file.commit();
-  file_.open(path, std::ios::app);
-  check(file_.good(), "metrics: cannot write ", path);
+void Metrics::count_validation(int64_t step, double loss) {
+  if (std::isfinite(loss) && (!best_ || loss < best_->loss)) best_ = {loss, step};
 }
 
 void Metrics::write(const StepReport& r) {
@@ -58,6 +65,7 @@ void Metrics::write(const StepReport& r) {
                   {"tokens_per_s", r.tokens_per_s}};
   file_ << json.dump() << std::endl;
   check(file_.good(), "metrics: cannot write ", path_);
+  if (r.val_loss) count_validation(r.step, *r.val_loss);
 }
 
 RunFolder::RunFolder(const std::string& path) : path_(path) {

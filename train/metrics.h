@@ -3,24 +3,36 @@
 
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 
 namespace xtrain {
 
 struct StepReport;
 
+struct BestValidation {
+  double loss = 0.0;
+  int64_t step = 0;
+};
+
 // metrics.jsonl: one JSON object a step with step, tokens, loss, val_loss (null where there was no
 // validation), lr, grad_norm (null where it was not finite), step_ms and tokens_per_s. Each line is
-// on its way to the disk before the next step begins.
+// on its way to the disk when write() returns.
 class Metrics {
  public:
   // Continues the file after the line of `last_step`: lines of later steps, which a run that was
   // killed after its last checkpoint has left, are dropped, and so is a line cut short.
   Metrics(const std::string& path, int64_t last_step);
   void write(const StepReport& report);
+  // Of all lines, those of earlier runs that this one continues included.
+  const std::optional<BestValidation>& best_validation() const { return best_; }
 
  private:
+  std::string kept_lines(int64_t last_step);
+  void count_validation(int64_t step, double loss);
+
   std::string path_;
+  std::optional<BestValidation> best_;
   std::ofstream file_;
 };
 

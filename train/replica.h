@@ -28,8 +28,9 @@ class Replica {
   // After it: returns when the gradients in the owned range are the sums over all replicas.
   virtual void finish_grads() {}
 
-  // The sum over all replicas, the same on each.
-  virtual double sum(double x) { return x; }
+  // In the order of the context's queue: every element of `values`, f64 on the device, becomes its
+  // sum over all replicas, the same on each.
+  virtual void sum(const Context&, Tensor /*values*/) {}
 
   // The part of the arenas that this replica's optimizer updates.
   virtual ArenaRange owned() const { return {0, arena_size_}; }

@@ -77,7 +77,8 @@ Fields interval_fields(TrainConfig& c) {
   return {
       config_field("eval_interval", c.eval_interval, from_to(0, kMaxCount),
                    "steps between validations; 0: none"),
-      config_field("eval_steps", c.eval_steps, from_to(1, kMaxCount), "batches of a validation")
+      config_field("eval_steps", c.eval_steps, from_to(0, kMaxCount),
+                   "batches of a validation; 0: all validation tokens")
           .alias("eval_iters"),
       config_field("checkpoint_interval", c.checkpoint_interval, from_to(0, kMaxCount),
                    "steps between checkpoints; 0: only the last step"),
@@ -115,10 +116,15 @@ Fields machine_fields(TrainConfig& c) {
       config_field("threads", c.threads, from_to(0, 1024),
                    "CPU threads; 0: one a core that the process may use"),
       config_field("gemm", c.gemm,
-                   {{GemmBackend::naive, "naive"},
+                   {{std::nullopt, "auto"},
+                    {GemmBackend::naive, "naive"},
                     {GemmBackend::tiled, "tiled"},
-                    {GemmBackend::library, "library"}},
-                   "matrix product: the definition, blocked, or the system's library"),
+                    {GemmBackend::mma, "mma"},
+                    {GemmBackend::library, "library"},
+                    {GemmBackend::library_tf32, "library_tf32"}},
+                   "matrix product: the definition; blocked; on tensor cores, bf16 on a GPU only; "
+                   "the system's library; the same, which may round f32 to TF32, on a GPU only; "
+                   "auto: tiled on a CPU, library on a GPU"),
   };
 }
 

@@ -42,8 +42,8 @@ struct TrainConfig {
   double weight_decay = 0.1;
   double grad_clip = 1.0;  // 0: off
 
-  int64_t eval_interval = 250;  // 0: never
-  int64_t eval_steps = 20;
+  int64_t eval_interval = 250;         // 0: never
+  int64_t eval_steps = 20;             // 0: all validation tokens
   int64_t checkpoint_interval = 1000;  // 0: only at the end
   int64_t keep_latest = 2;             // 0: all
   int64_t log_interval = 10;
@@ -53,8 +53,8 @@ struct TrainConfig {
   uint64_t seed = 1337;
   Exec exec;
   DeviceChoice device = DeviceChoice::any;
-  int64_t threads = 0;  // 0: all in the affinity mask
-  GemmBackend gemm = GemmBackend::tiled;
+  int64_t threads = 0;              // 0: all in the affinity mask
+  std::optional<GemmBackend> gemm;  // none: tiled on a CPU, library on a GPU
 
   int64_t num_samples = 3;
   int64_t max_new_tokens = 200;

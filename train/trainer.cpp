@@ -1,11 +1,12 @@
 #include "train/trainer.h"
 
-#include <chrono>
+#include <algorithm>
 #include <filesystem>
 
+#include "core/copy.h"
 #include "core/error.h"
 #include "core/mapped_file.h"
-#include "train/metrics.h"
+#include "train/clip.h"
 #include "train/sample.h"
 #include "train/schedule.h"
 
@@ -20,19 +21,19 @@ constexpr int64_t kMostSkipped = 10;
 constexpr const char* kConfig = "config.json";
 constexpr const char* kVocabulary = "vocabulary.json";
 
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
-  return passed.count();
+// Elements of totals; the first two are those of every pass's loss.
+constexpr int64_t kLossSum = 0, kCount = 1, kSquares = 2, kTotals = 3;
+
+Tensor element(const Tensor& x, int64_t i) {
+  return x.slice(0, i, 1);
 }
 
-// A scalar tensor's value.
-double scalar_value(const Context& ctx, const Tensor& x) {
-  return x.dtype() == Dtype::f64 ? to_host<double>(ctx, x)[0]
-                                 : static_cast<double>(to_host<float>(ctx, x)[0]);
-}
-
-double count_value(const Context& ctx, const Tensor& count) {
-  return static_cast<double>(to_host<int64_t>(ctx, count)[0]);
+// Sets, or adds to, the sum of the losses and their count.
+void add_loss(const Context& ctx, const Loss& loss, bool first, const Tensor& totals) {
+  const Tensor count = cast(ctx, loss.count, Dtype::f64);
+  const auto add = first ? copy : add_into;
+  add(ctx, loss.sum.value, element(totals, kLossSum));
+  add(ctx, count, element(totals, kCount));
 }
 
 }  // namespace
@@ -53,9 +54,37 @@ Trainer::Trainer(const Context& ctx, RunConfig run, Replica& replica)
   optimizer_->initialize(ctx_, run_.train.seed);
   state_.seed = run_.train.seed;
   state_.seq_len = run_.train.seq_len;
-  ctx_.training = true;
-  ctx_.random = RandomKey{run_.train.seed, &random_step_, &random_sequence_};
   resume_or_refuse();
+  allocate_step_memory();
+  ctx_.training = true;
+  const int64_t* random = random_.data<int64_t>();
+  ctx_.random = RandomKey{run_.train.seed, random, random + 1};
+  // In every micro-step the replicas take neighbouring batches from the order of the run.
+  const int64_t B = run_.train.batch_size;
+  loader_.emplace(ctx_, *train_windows_, state_.sequences + replica_.rank() * B, B,
+                  replica_.size() * B);
+}
+
+// Copies may still be under way from and to the host memory that is let go.
+Trainer::~Trainer() {
+  try {
+    ctx_.queue->synchronize();
+  } catch (const Error&) {  // whoever waited for the step has had it
+  }
+}
+
+void Trainer::allocate_step_memory() {
+  const int64_t scalars = static_cast<int64_t>(optimizer_->step_scalars(1, 0.0).size());
+  tokens_ = empty(ctx_, {2, run_.train.batch_size, run_.train.seq_len}, Dtype::i32);
+  random_ = zeros(ctx_, {2}, Dtype::i64);
+  scalars_ = empty(ctx_, {scalars}, Dtype::f64);
+  totals_ = empty(ctx_, {kTotals}, Dtype::f64);
+  for (StepUnderWay& step : under_way_) {
+    step.random_step = host_tensor(ctx_, {1}, Dtype::i64);
+    step.scalars = host_tensor(ctx_, {scalars}, Dtype::f64);
+    step.loss_sum = host_tensor(ctx_, {1}, Dtype::f64);
+    step.scale = host_tensor(ctx_, {kGradScaleFields}, Dtype::f64);
+  }
 }
 
 void Trainer::check_out_dir_unused() const {
@@ -121,63 +150,88 @@ std::string Trainer::weights_checksum() {
 // --- a step --------------------------------------------------------------------------------------
 
 StepReport Trainer::train_step() {
-  const auto start = std::chrono::steady_clock::now();
-  const TrainConfig& c = run_.train;
-  const LossSum loss = accumulate_gradients();
-  replica_.finish_grads();
-  model_->parameters().zero_missing_grads(ctx_);
-  const double sum = replica_.sum(loss.sum), count = replica_.sum(loss.count);
-  const ArenaRange owned = replica_.owned();
-  const Tensor grads = model_->parameters().grads().slice(0, owned.begin, owned.end - owned.begin);
-  const GradScale scale = grad_scale(replica_.sum(sum_of_squares(ctx_, grads)), count, c.grad_clip);
-
-  StepReport report;
-  report.step = ++state_.step;
-  report.learning_rate = learning_rate_at(c, state_.step);
-  report.grad_norm = scale.norm;
-  report.skipped = !scale.finite;
-  skipped_in_a_row_ = scale.finite ? 0 : skipped_in_a_row_ + 1;
-  check(skipped_in_a_row_ < kMostSkipped, "training has diverged: the gradient of ", kMostSkipped,
-        " steps in a row is not finite; use a smaller learning rate");
-  if (scale.finite) {
-    optimizer_->step(ctx_, state_.step, report.learning_rate, scale.factor);
-    replica_.parameters_updated();
-  }
-  state_.tokens += static_cast<int64_t>(count);
-  report.tokens = state_.tokens;
-  report.loss = count > 0.0 ? sum / count : 0.0;
-  report.step_ms = milliseconds_since(start);
-  report.tokens_per_s = count / report.step_ms * 1000.0;
-  return report;
+  return finish_step(begin_step());
 }
 
-// The summed gradients and losses of this replica's micro-steps.
-Trainer::LossSum Trainer::accumulate_gradients() {
+// Gives the device one step. Nothing here waits for it.
+Trainer::StepUnderWay& Trainer::begin_step() {
+  StepUnderWay& step = under_way_[state_.step % under_way_.size()];
+  step.start = std::chrono::steady_clock::now();
+  step.random_step.mutable_data<int64_t>()[0] = state_.step;
+  step.step = ++state_.step;
+  step.learning_rate = learning_rate_at(run_.train, step.step);
+  const auto scalars = optimizer_->step_scalars(step.step, step.learning_rate);
+  std::copy(scalars.begin(), scalars.end(), step.scalars.mutable_data<double>());
+  upload(ctx_, step.random_step, element(random_, 0));
+  upload(ctx_, step.scalars, scalars_);
+  const Tensor scale = compute_step();
+  download(ctx_, element(totals_, kLossSum), step.loss_sum);
+  download(ctx_, scale, step.scale);
+  step.done = ctx_.queue->record();
+  return step;
+}
+
+// Gradients and update. Returns how the gradients were scaled.
+Tensor Trainer::compute_step() {
   model_->parameters().clear_grads();
-  random_step_ = state_.step;
-  LossSum total;
-  for (int64_t micro = 0; micro < micro_steps_; ++micro) {
-    const LossSum loss = micro_step(micro + 1 == micro_steps_);
-    total.sum += loss.sum;
-    total.count += loss.count;
+  for (int64_t i = 0; i < micro_steps_; ++i) {
+    loader_->upload_next(ctx_, tokens_, element(random_, 1));
+    state_.sequences += replica_.size() * run_.train.batch_size;
+    add_gradients(i == 0, i + 1 == micro_steps_);
   }
-  return total;
+  replica_.finish_grads();
+  return update();
 }
 
-// In every micro-step the replicas take neighbouring batches from the order of the run.
-Trainer::LossSum Trainer::micro_step(bool last) {
-  const int64_t B = run_.train.batch_size;
-  random_sequence_ = state_.sequences + replica_.rank() * B;
-  state_.sequences += replica_.size() * B;
-  const Batch batch = train_windows_->batch(random_sequence_, B);
+// Of the batch in tokens_.
+void Trainer::add_gradients(bool first, bool last) {
+  const Shape rows{run_.train.batch_size, run_.train.seq_len};
+  const TokenBatch batch{element(tokens_, 0).reshape(rows), element(tokens_, 1).reshape(rows)};
   Tape tape(ctx_);
-  const Loss loss =
-      model_->loss(ctx_, &tape, token_batch(ctx_, batch.inputs, batch.targets, B), run_.train.exec);
-  const LossSum result{scalar_value(ctx_, loss.sum.value), count_value(ctx_, loss.count)};
+  const Loss loss = model_->loss(ctx_, &tape, batch, run_.train.exec);
+  add_loss(ctx_, loss, first, totals_);
   OnReady on_ready;
   if (last) on_ready = [this](Parameter& p) { replica_.grad_ready(p); };
   tape.backward(loss.sum, on_ready);
-  return result;
+}
+
+Tensor Trainer::update() {
+  ParameterSet& parameters = model_->parameters();
+  parameters.zero_missing_grads(ctx_);
+  const ArenaRange owned = replica_.owned();
+  const Tensor grads = parameters.grads().slice(0, owned.begin, owned.end - owned.begin);
+  copy(ctx_, sum_of_squares(ctx_, grads), element(totals_, kSquares));
+  replica_.sum(ctx_, totals_);
+  const Tensor scale =
+      grad_scale(ctx_, element(totals_, kSquares), element(totals_, kCount), run_.train.grad_clip);
+  optimizer_->step(ctx_, scalars_, scale);
+  replica_.parameters_updated();
+  return scale;
+}
+
+// Waits for the step and says how it went.
+StepReport Trainer::finish_step(const StepUnderWay& step) {
+  step.done->wait();
+  const GradScale scale = read_grad_scale(step.scale);
+  const bool finite = scale.finite != 0.0;
+  skipped_in_a_row_ = finite ? 0 : skipped_in_a_row_ + 1;
+  check(skipped_in_a_row_ < kMostSkipped, "training has diverged: the gradient of ", kMostSkipped,
+        " steps in a row is not finite; use a smaller learning rate");
+  state_.tokens += static_cast<int64_t>(scale.count);
+
+  StepReport report;
+  report.step = step.step;
+  report.tokens = state_.tokens;
+  report.loss = scale.count > 0.0 ? step.loss_sum.data<double>()[0] / scale.count : 0.0;
+  report.learning_rate = step.learning_rate;
+  report.grad_norm = scale.norm;
+  report.skipped = !finite;
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double, std::milli> passed = now - std::max(step.start, last_finish_);
+  last_finish_ = now;
+  report.step_ms = passed.count();
+  report.tokens_per_s = scale.count / report.step_ms * 1000.0;
+  return report;
 }
 
 std::optional<double> Trainer::validation_loss() {
@@ -185,16 +239,16 @@ std::optional<double> Trainer::validation_loss() {
   Context ctx = ctx_;
   ctx.training = false;
   const int64_t B = run_.train.batch_size;
-  const int64_t windows = std::min(val_windows_->size(), run_.train.eval_steps * B);
-  LossSum total;
+  const int64_t all = val_windows_->size(), limit = run_.train.eval_steps * B;
+  const int64_t windows = limit > 0 ? std::min(all, limit) : all;
+  const Tensor totals = empty(ctx, {kCount + 1}, Dtype::f64);
   for (int64_t first = 0; first < windows; first += B) {
     const Batch batch = val_windows_->batch(first, std::min(B, windows - first));
     const TokenBatch tokens = token_batch(ctx, batch.inputs, batch.targets, batch.batch_size);
-    const Loss loss = model_->loss(ctx, nullptr, tokens, run_.train.exec);
-    total.sum += scalar_value(ctx, loss.sum.value);
-    total.count += count_value(ctx, loss.count);
+    add_loss(ctx, model_->loss(ctx, nullptr, tokens, run_.train.exec), first == 0, totals);
   }
-  return total.sum / total.count;
+  const std::vector<double> sums = to_host<double>(ctx, totals);
+  return sums[kLossSum] / sums[kCount];
 }
 
 // --- the run -------------------------------------------------------------------------------------
@@ -209,17 +263,28 @@ void Trainer::run(TrainObserver& observer, const std::atomic<bool>& stop) {
   folder.write(kConfig, run_config_to_json(run_));
   folder.write(kVocabulary, data_.vocabulary->to_json());
   Metrics metrics = folder.open_metrics(state_.step);
-  // Read once a step: a stop between two reads would end the run without its checkpoint.
+  const auto tell = [&](const StepReport& report) {
+    metrics.write(report);
+    best_validation_ = metrics.best_validation();
+    observer.on_step(report);
+  };
+  const bool runs_ahead = ctx_.device.is_cuda();  // the CPU has done a step when it has begun it
+  const StepUnderWay* unreported = nullptr;
   bool stopping = stop;
   while (state_.step < run_.train.max_steps && !stopping) {
-    StepReport report = train_step();
-    if (run_.train.eval_interval > 0 && due(run_.train.eval_interval)) {
-      report.val_loss = validation_loss();
-    }
-    metrics.write(report);
-    observer.on_step(report);
+    const StepUnderWay& step = begin_step();
+    if (unreported) tell(finish_step(*unreported));
+    unreported = &step;
+    const bool validate = run_.train.eval_interval > 0 && due(run_.train.eval_interval);
+    const bool save_now = due(run_.train.checkpoint_interval);
     stopping = stop;
-    if (due(run_.train.checkpoint_interval) || stopping) observer.on_checkpoint(save());
+    if (runs_ahead && !validate && !save_now && !stopping) continue;
+    StepReport report = finish_step(step);
+    unreported = nullptr;
+    if (validate) report.val_loss = validation_loss();
+    tell(report);
+    stopping = stopping || stop;  // decides at once: a stop never ends the run unsaved
+    if (save_now || stopping) observer.on_checkpoint(save());
   }
 }
 

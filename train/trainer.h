@@ -2,7 +2,9 @@
 // The training loop: steps, validation, checkpoints, samples. What happens is told to an observer;
 // nothing is printed here.
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,9 +13,10 @@
 #include "model/tiny_transformer.h"
 #include "train/adamw/adamw.h"
 #include "train/checkpoint.h"
-#include "train/clip.h"
+#include "train/data/loader.h"
 #include "train/data/open_data.h"
 #include "train/data/windows.h"
+#include "train/metrics.h"
 #include "train/replica.h"
 #include "train/run_config.h"
 
@@ -28,7 +31,9 @@ struct StepReport {
   double learning_rate = 0.0;
   double grad_norm = 0.0;  // before clipping
   bool skipped = false;    // the gradient was not finite; weights and moments are as before
-  double step_ms = 0.0;    // forward, backward and update
+  // Forward, backward and update. Where steps follow each other without a pause: the time from the
+  // end of the step before to the end of this one.
+  double step_ms = 0.0;
   double tokens_per_s = 0.0;
 };
 
@@ -44,16 +49,21 @@ class Trainer {
   // `run` must be resolved. Opens the data, builds the model and, as train.resume says, starts
   // fresh or continues. Nothing is written yet. The replica must outlive the trainer.
   Trainer(const Context& ctx, RunConfig run, Replica& replica);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   // Trains up to max_steps, or until `stop` is set: then the step is finished and a checkpoint
-  // saved. Writes config.json, metrics.jsonl and checkpoints/ under train.out_dir.
+  // saved. Writes config.json, metrics.jsonl and checkpoints/ under train.out_dir. On a GPU a step
+  // is reported when the next one is already on its way, so that the GPU never waits for the host.
   void run(TrainObserver& observer, const std::atomic<bool>& stop);
 
   // One optimizer step; val_loss is left open. A step whose gradient is not finite changes nothing;
   // Error when there are many in a row.
   StepReport train_step();
-  // Mean loss over the first eval_steps batches of the validation tokens, or over all of them when
-  // there are fewer. Leaves training as it was. None when there is no validation data.
+  // Mean loss over the first eval_steps batches of the validation tokens; over all of them when
+  // there are fewer or eval_steps is 0. Leaves training as it was. None when there is no validation
+  // data.
   std::optional<double> validation_loss();
   // num_samples texts that continue the prompt.
   std::vector<std::string> samples();
@@ -66,13 +76,27 @@ class Trainer {
   TinyTransformer& model() { return *model_; }
   std::string weights_checksum();
   const std::string& resumed_from() const { return resumed_from_; }  // "" for a fresh run
+  // The least validation loss that metrics.jsonl holds, after run().
+  const std::optional<BestValidation>& best_validation() const { return best_validation_; }
 
  private:
-  struct LossSum {
-    double sum = 0.0, count = 0.0;
+  // A step that the device has been given: what went there for it and comes back, in host memory.
+  struct StepUnderWay {
+    int64_t step = 0;
+    double learning_rate = 0.0;
+    std::chrono::steady_clock::time_point start;
+    Tensor random_step;  // [1] i64
+    Tensor scalars;      // [3] f64, see AdamW::step_scalars
+    Tensor loss_sum;     // [1] f64
+    Tensor scale;        // [4] f64, a GradScale
+    std::unique_ptr<Event> done;
   };
-  LossSum accumulate_gradients();
-  LossSum micro_step(bool last);
+  void allocate_step_memory();
+  StepUnderWay& begin_step();
+  StepReport finish_step(const StepUnderWay& step);
+  Tensor compute_step();
+  void add_gradients(bool first, bool last);
+  Tensor update();
   void resume_or_refuse();
   void check_out_dir_unused() const;
   void check_model_of(const std::string& checkpoint) const;
@@ -93,9 +117,18 @@ class Trainer {
   TrainingState state_;
   int64_t micro_steps_ = 1;
   int64_t skipped_in_a_row_ = 0;
-  // What the random numbers of a step depend on; ctx_ points here.
-  int64_t random_step_ = 0, random_sequence_ = 0;
   std::string resumed_from_;
+  std::optional<BestValidation> best_validation_;
+
+  // The host looks at a step while the device works on the next.
+  std::array<StepUnderWay, 2> under_way_;
+  std::chrono::steady_clock::time_point last_finish_;
+  // What every step reads and writes, in the same places of device memory.
+  Tensor tokens_;   // [2, B, T] i32: inputs and targets of a micro-step
+  Tensor random_;   // [2] i64: step and first sequence; the random key of ctx_ points here
+  Tensor scalars_;  // [3] f64, see AdamW::step_scalars
+  Tensor totals_;   // [3] f64: sum of the losses, their count, the gradient's sum of squares
+  std::optional<BatchLoader> loader_;
 };
 
 }  // namespace xtrain

@@ -15,7 +15,9 @@ void gemm_kernel(const Cpu& cpu, const GemmProblem& p, const T* a, const T* b, O
     case GemmBackend::library:
       return library_gemm(cpu, p, a, b, c);
     case GemmBackend::mma:
-      fail("matmul: backend mma needs a GPU; use naive, tiled or library on the CPU");
+    case GemmBackend::library_tf32:
+      fail("matmul: backend ", name_of(cpu.ctx.gemm),
+           " needs a GPU; use naive, tiled or library on the CPU");
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 struct Relu {
   template <class A>
   static A value(A x) {
-    return x > 0 ? x : A{0};
+    return x < 0 ? A{0} : x;  // NaN stays NaN
   }
   template <class A>
   static A slope(A x) {

@@ -8,10 +8,15 @@ namespace xtrain {
 
 template <class T>
 void activation_forward(const Cpu& cpu, Activation kind, int64_t n, const T* x, T* y);
+template <class T>
+void activation_forward(const Cuda& cuda, Activation kind, int64_t n, const T* x, T* y);
 
 // dx may be dy.
 template <class T>
 void activation_backward(const Cpu& cpu, Activation kind, int64_t n, const T* x, const T* dy,
+                         T* dx);
+template <class T>
+void activation_backward(const Cuda& cuda, Activation kind, int64_t n, const T* x, const T* dy,
                          T* dx);
 
 }  // namespace xtrain

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/check_indices.h"
 #include "core/copy.h"
 #include "core/error.h"
 #include "ops/attention/attention_inputs.h"
@@ -45,12 +46,7 @@ void check_mask(const Context& ctx, const AttentionMask& mask, const AttentionSi
     check_mask_tensor(ctx, mask.document_start, "document_start", {n.batch, n.queries});
   }
   check(n.keys <= INT32_MAX, "attention: key positions are 32-bit numbers; got ", n.keys, " keys");
-  if (!ctx.device.is_cpu()) return;
-  const std::vector<int32_t> lengths = to_host<int32_t>(ctx, mask.key_length);
-  for (size_t b = 0; b < lengths.size(); ++b) {
-    check(lengths[b] >= 0 && lengths[b] <= n.keys, "attention: key_length must be from 0 to ",
-          n.keys, "; got ", lengths[b], " for sequence ", b);
-  }
+  check_indices(ctx, "attention", "key_length", contiguous(ctx, mask.key_length), n.keys + 1);
 }
 
 // Elements are numbered h 2^56 + t 2^28 + j.

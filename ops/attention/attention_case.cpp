@@ -47,6 +47,8 @@ OpCase base_case(const AttentionExample& e) {
   OpCase c;
   c.variant = e.variant;
   c.reduction = std::max({e.head_dim, e.keys, e.queries * e.heads / e.kv_heads, int64_t{1}});
+  // The softmax of one key is 1 whatever its score: dp - rowsum(dp p) is nothing.
+  c.cancelling = e.keys == 1 ? 1.0 : 0.0;
   c.dropout = e.dropout > 0.0;
   return c;
 }

@@ -8,7 +8,8 @@ namespace xtrain {
 struct AttentionSizes {
   int64_t batch, queries, keys, heads, kv_heads, head_dim;
 
-  int64_t group() const { return heads / kv_heads; }  // query heads that share a key head
+  // Query heads that share a key head.
+  XT_HOST_DEVICE int64_t group() const { return heads / kv_heads; }
 };
 
 // Error unless everything fits together as attention.h says.

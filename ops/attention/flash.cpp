@@ -17,11 +17,11 @@ HeadStrides strides_of(const Tensor& x) {
 }
 
 FlashProblem flash_problem(const AttentionSizes& sizes, double scale, const AttentionMask& mask,
-                           const AttentionDropout* dropout, const Tensor& q, const Tensor& k,
-                           const Tensor& v) {
-  return FlashProblem{sizes,        scale,         VisibleKeys(mask, sizes.queries, sizes.keys),
-                      dropout,      strides_of(q), strides_of(k),
-                      strides_of(v)};
+                           bool drops, const DropoutSource& dropout, const Tensor& q,
+                           const Tensor& k, const Tensor& v) {
+  return FlashProblem{sizes,         scale,        VisibleKeys(mask, sizes.queries, sizes.keys),
+                      drops,         dropout,      strides_of(q),
+                      strides_of(k), strides_of(v)};
 }
 
 struct GradientTarget {
@@ -51,7 +51,7 @@ class FlashAttentionNode final : public Node {
  public:
   FlashAttentionNode(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                      const Tensor& log_sum, const AttentionMask& mask, const AttentionSizes& sizes,
-                     double scale, const Dropout& dropout, const RandomKey& random, bool drops)
+                     double scale, bool drops, const DropoutSource& dropout)
       : q_(*this, q),
         k_(*this, k),
         v_(*this, v),
@@ -63,17 +63,15 @@ class FlashAttentionNode final : public Node {
         mask_(mask),
         sizes_(sizes),
         scale_(scale),
-        dropout_(dropout),
-        random_(random),
-        drops_(drops) {}
+        drops_(drops),
+        dropout_(dropout) {}
   const char* name() const override { return "flash_attention"; }
 
   void backward(Gradients& g) override {
     const Tensor dy = contiguous(g.ctx(), g.take(0));
     GradientTarget dq = target_of(g, 0), dk = target_of(g, 1), dv = target_of(g, 2);
-    const AttentionDropout dropout(dropout_, random_);
     const FlashProblem problem =
-        flash_problem(sizes_, scale_, mask_, drops_ ? &dropout : nullptr, *q_, *k_, *v_);
+        flash_problem(sizes_, scale_, mask_, drops_, dropout_, *q_, *k_, *v_);
     dispatch(g.ctx(), *q_, name(), [&](auto device, auto scalar) {
       using T = decltype(scalar);
       flash_backward(device, problem, q_->data<T>(), k_->data<T>(), v_->data<T>(), o_->data<T>(),
@@ -87,9 +85,8 @@ class FlashAttentionNode final : public Node {
   AttentionMask mask_;
   AttentionSizes sizes_;
   double scale_;
-  Dropout dropout_;
-  RandomKey random_;
   bool drops_;
+  DropoutSource dropout_;
 };
 
 // Each input needs a gradient slot of its own for target_of; a value given twice gets one by a
@@ -112,9 +109,8 @@ Var attention_flash(const Context& ctx, const Var& q, const Var& k, const Var& v
   const Tensor keys = with_contiguous_heads(ctx, k.value);
   const Tensor values = with_contiguous_heads(ctx, v.value);
   const bool drops = options.dropout.acts(ctx);
-  const AttentionDropout dropout(options.dropout, ctx.random);
-  const FlashProblem problem =
-      flash_problem(n, scale, mask, drops ? &dropout : nullptr, queries, keys, values);
+  const DropoutSource dropout{options.dropout, ctx.random};
+  const FlashProblem problem = flash_problem(n, scale, mask, drops, dropout, queries, keys, values);
   Tensor o = empty(ctx, q.shape(), q.dtype());
   Tensor log_sum = empty(ctx, {n.batch, n.heads, n.queries}, accumulator_dtype(q.dtype()));
   dispatch(ctx, queries, "attention", [&](auto device, auto scalar) {
@@ -123,8 +119,8 @@ Var attention_flash(const Context& ctx, const Var& q, const Var& k, const Var& v
                   o.mutable_data<T>(), log_sum.mutable_data<Accumulator<T>>());
   });
   return record<FlashAttentionNode>({q, distinct(ctx, k, {&q}), distinct(ctx, v, {&q, &k})}, o,
-                                    queries, keys, values, o, log_sum, mask, n, scale,
-                                    options.dropout, ctx.random, drops);
+                                    queries, keys, values, o, log_sum, mask, n, scale, drops,
+                                    dropout);
 }
 
 }  // namespace xtrain

@@ -2,6 +2,7 @@
 // again tile by tile, and every product is added to the accumulators of dq, dk and dv in a fixed
 // order.
 
+#include <optional>
 #include <vector>
 
 #include "core/cpu/vector_math.h"
@@ -72,6 +73,7 @@ class BackwardHeads {
         dy_buffer_(scratch_.take(widened<T>(q_size_))),
         k_buffer_(scratch_.take(widened<T>(k_size_))),
         v_buffer_(scratch_.take(widened<T>(k_size_))) {
+    if (p.drops) dropout_.emplace(p.dropout);
     for (int64_t query = 0; query < n_.queries; query += kLanes) {
       strips_.push_back(query_strip(p.visible, batch, query));
     }
@@ -148,7 +150,7 @@ class BackwardHeads {
     for (int64_t s = first; s < end; ++s) {
       scores_to_probabilities(strips_[s], s * kLanes, key, p_tile_ + (s - first) * kLanes * kLanes);
     }
-    if (p_.dropout) draw_tile(query, queries, key);
+    if (dropout_) draw_tile(query, queries, key);
     probabilities_to_gradients(query, queries);
     tile_multiply<A>(keys, width_, queries, {p_tile_, 1, kLanes}, dy_.at(query), dy_.stride,
                      dv_ + key * width_, width_, true);
@@ -178,7 +180,7 @@ class BackwardHeads {
     for (int64_t row = 0; row < queries; row += kLanes) {
       for (int64_t quad = 0; quad < kLanes / 4; ++quad) {
         A drawn[4][kLanes];
-        draw_factors(*p_.dropout, batch_, head_, query + row, key / 4 + quad, drawn);
+        draw_factors(*dropout_, batch_, head_, query + row, key / 4 + quad, drawn);
         for (int64_t i = 0; i < kLanes; ++i) {
           for (int64_t c = 0; c < 4; ++c) factors_[(row + i) * kLanes + 4 * quad + c] = drawn[c][i];
         }
@@ -192,7 +194,7 @@ class BackwardHeads {
     for (int64_t i = 0; i < queries; ++i) {
       const A delta = delta_[query + i];
       A *p = p_tile_ + i * kLanes, *ds = ds_tile_ + i * kLanes;
-      if (p_.dropout) {
+      if (dropout_) {
         const A* factor = factors_ + i * kLanes;
 #pragma omp simd
         for (int64_t j = 0; j < kLanes; ++j) {
@@ -207,6 +209,7 @@ class BackwardHeads {
   }
 
   const FlashProblem& p_;
+  std::optional<AttentionDropout> dropout_;
   const AttentionSizes& n_;
   const int64_t batch_, kv_head_, width_, q_size_, k_size_;
   Scratch<A> scratch_;

@@ -2,6 +2,7 @@
 // with the softmax's maximum and sum kept up to date (Milakov and Gimelshein, arXiv 1805.02867).
 
 #include <cmath>
+#include <optional>
 
 #include "core/cpu/vector_math.h"
 #include "core/parallel.h"
@@ -116,6 +117,7 @@ class ForwardTile {
         scores_(scratch_.take(kTile * kLanes)),
         k_buffer_(scratch_.take(widened<T>(kTile * width_))),
         v_buffer_(scratch_.take(widened<T>(kTile * width_))) {
+    if (p.drops) dropout_.emplace(p.dropout);
     const int64_t queries = std::min(kTile, p.sizes.queries - first_query);
     strip_count_ = (queries + kLanes - 1) / kLanes;
     for (int64_t s = 0; s < strip_count_; ++s) {
@@ -165,8 +167,8 @@ class ForwardTile {
     A rescale[kLanes];
     advance_softmax(softmax_[s], keys, scores_, rescale);
     rescale_rows(rescale, strip.count, width_, out);
-    if (p_.dropout) {
-      drop_scores(*p_.dropout, batch_, head_, first_query_ + s * kLanes, first, keys, scores_);
+    if (dropout_) {
+      drop_scores(*dropout_, batch_, head_, first_query_ + s * kLanes, first, keys, scores_);
     }
     tile_multiply<A>(strip.count, width_, keys, {scores_, 1, kLanes}, v.at(first - tile_key),
                      v.stride, out, width_, true);
@@ -189,6 +191,7 @@ class ForwardTile {
   }
 
   const FlashProblem& p_;
+  std::optional<AttentionDropout> dropout_;
   const int64_t batch_, head_, first_query_, width_;
   Scratch<A> scratch_;
   A *q_columns_, *out_, *scores_, *k_buffer_, *v_buffer_;

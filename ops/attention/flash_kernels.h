@@ -17,7 +17,8 @@ struct FlashProblem {
   AttentionSizes sizes;
   double scale;
   VisibleKeys visible;
-  const AttentionDropout* dropout;  // null: none
+  bool drops;
+  DropoutSource dropout;  // where it drops
   HeadStrides q, k, v;
 };
 
@@ -34,11 +35,18 @@ struct FlashGradient {
 template <class T>
 void flash_forward(const Cpu& cpu, const FlashProblem& problem, const T* q, const T* k, const T* v,
                    T* o, Accumulator<T>* log_sum);
+template <class T>
+void flash_forward(const Cuda& cuda, const FlashProblem& problem, const T* q, const T* k,
+                   const T* v, T* o, Accumulator<T>* log_sum);
 
 // dy contiguous like o.
 template <class T>
 void flash_backward(const Cpu& cpu, const FlashProblem& problem, const T* q, const T* k, const T* v,
                     const T* o, const Accumulator<T>* log_sum, const T* dy, const FlashGradient& dq,
                     const FlashGradient& dk, const FlashGradient& dv);
+template <class T>
+void flash_backward(const Cuda& cuda, const FlashProblem& problem, const T* q, const T* k,
+                    const T* v, const T* o, const Accumulator<T>* log_sum, const T* dy,
+                    const FlashGradient& dq, const FlashGradient& dk, const FlashGradient& dv);
 
 }  // namespace xtrain

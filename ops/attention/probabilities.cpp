@@ -38,7 +38,7 @@ void apply_dropout(const Context& ctx, const Dropout& dropout, const RandomKey& 
                    const Tensor& x, Tensor y) {
   dispatch(ctx, x, "probability_dropout", [&](auto device, auto scalar) {
     using T = decltype(scalar);
-    probability_dropout_apply(device, sizes_of(x), AttentionDropout(dropout, random), x.data<T>(),
+    probability_dropout_apply(device, sizes_of(x), DropoutSource{dropout, random}, x.data<T>(),
                               y.mutable_data<T>());
   });
 }

@@ -69,8 +69,9 @@ void masked_softmax_backward(const Cpu& cpu, const ProbabilitySizes& sizes, doub
 
 template <class T>
 void probability_dropout_apply(const Cpu& cpu, const ProbabilitySizes& sizes,
-                               const AttentionDropout& dropout, const T* x, T* y) {
+                               const DropoutSource& source, const T* x, T* y) {
   using A = Accumulator<T>;
+  const AttentionDropout dropout(source);
   const A kept = static_cast<A>(dropout.kept);
   for_each_row(cpu, sizes, [&](int64_t row, int64_t offset) {
     const int64_t query = row % sizes.queries, head = row / sizes.queries % sizes.heads;
@@ -91,7 +92,7 @@ void probability_dropout_apply(const Cpu& cpu, const ProbabilitySizes& sizes,
   template void masked_softmax_backward(const Cpu&, const ProbabilitySizes&, double, const T*, \
                                         const T*, T*);                                         \
   template void probability_dropout_apply(const Cpu&, const ProbabilitySizes&,                 \
-                                          const AttentionDropout&, const T*, T*);
+                                          const DropoutSource&, const T*, T*);
 XT_PROBABILITIES(double)
 XT_PROBABILITIES(float)
 XT_PROBABILITIES(BFloat16)

@@ -9,22 +9,16 @@ namespace {
 
 class CrossEntropyNode final : public Node {
  public:
-  CrossEntropyNode(const Tensor& logits, const Targets& targets, const Tensor& statistics)
-      : targets_(targets),
-        logits_(*this, logits),
-        ids_(*this, targets.ids),
-        statistics_(*this, statistics) {}
+  explicit CrossEntropyNode(const Tensor& dlogits) : dlogits_(*this, dlogits) {}
   const char* name() const override { return "cross_entropy"; }
 
   void backward(Gradients& g) override {
-    Tensor dlogits = empty_like(g.ctx(), *logits_);
-    compute_dlogits(g.ctx(), targets_, *logits_, 0, *statistics_, g.take(0), dlogits);
-    g.give(0, std::move(dlogits));
+    scale_dlogits(g.ctx(), g.take(0), *dlogits_);
+    g.give(0, *dlogits_);
   }
 
  private:
-  Targets targets_;
-  Saved logits_, ids_, statistics_;
+  Saved dlogits_;
 };
 
 }  // namespace
@@ -35,10 +29,16 @@ Loss cross_entropy(const Context& ctx, const Var& logits, const Tensor& targets,
   const Targets checked = check_targets(ctx, "cross_entropy", targets, logits.size(0),
                                         logits.size(1), vocab_size, ignore_index);
   const Tensor rows = contiguous(ctx, logits.value);
-  RowLosses result = empty_row_losses(ctx, checked.rows(), rows.dtype());
-  compute_row_losses(ctx, checked, rows, 0, result);
-  Tensor sum = sum_of_losses(ctx, result.losses);
-  return {record<CrossEntropyNode>({logits}, sum, rows, checked, result.statistics), checked.count};
+  Tensor losses = empty(ctx, {checked.rows()}, accumulator_dtype(rows.dtype()));
+  Tensor dlogits;
+  if (logits.tape) {
+    dlogits = empty_like(ctx, rows);
+    compute_dlogits(ctx, checked, rows, 0, Tensor(), losses, dlogits);
+  } else {
+    compute_losses(ctx, checked, rows, 0, losses);
+  }
+  const Tensor sum = sum_of_losses(ctx, losses);
+  return {record<CrossEntropyNode>({logits}, sum, dlogits), checked.count};
 }
 
 }  // namespace xtrain

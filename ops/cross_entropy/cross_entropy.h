@@ -7,8 +7,10 @@
 // logits [N, V] floating; columns from vocab_size on (0: none) are padding, which is not read and
 // has gradient 0. targets [N] i32 in [0, vocab_size), or ignore_index, which does not count; other
 // values are an Error naming the value and its position. Large logits lose nothing: exponentials
-// and logarithms are taken relative to the row's largest logit. Kept for backward: logits, targets
-// and two statistics a row.
+// and logarithms are taken relative to the row's largest logit. Where a gradient will be wanted,
+// the pass over the logits that computes the losses writes dlogits for dsum 1 as well, and backward
+// multiplies them by dsum, for which nothing needs to be done when it is 1. Kept for backward:
+// dlogits.
 
 #include "autodiff/tape.h"
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -30,54 +31,74 @@ Accumulator<T> sum_of_exponentials(int64_t n, const T* x, Accumulator<T> shift) 
   return sum;
 }
 
-}  // namespace
+// Relative to the largest logit: a logsumexp in one number would lose the sum beside it.
+template <class A>
+struct RowStatistics {
+  A largest, sum;  // of exp(logit - largest)
+};
 
-TargetScan scan_targets(const Cpu&, int64_t n, const int32_t* targets, int64_t vocab,
-                        int32_t ignore_index) {
-  TargetScan scan{.counted = 0, .first_illegal = n};
-  for (int64_t i = 0; i < n; ++i) {
-    if (targets[i] == ignore_index) continue;
-    ++scan.counted;
-    if (targets[i] < 0 || targets[i] >= vocab) scan.first_illegal = std::min(scan.first_illegal, i);
-  }
-  return scan;
+template <class T>
+RowStatistics<Accumulator<T>> statistics_of(int64_t n, const T* x) {
+  const Accumulator<T> largest = largest_of(n, x);
+  return {largest, sum_of_exponentials(n, x, largest)};
 }
 
 template <class T>
-void cross_entropy_forward(const Cpu& cpu, const LogitRows& rows, const T* logits,
-                           Accumulator<T>* losses, Accumulator<T>* statistics) {
-  using A = Accumulator<T>;
+Accumulator<T> row_loss(const RowStatistics<Accumulator<T>>& s, T target_logit) {
+  return std::log(s.sum) + (s.largest - static_cast<Accumulator<T>>(target_logit));
+}
+
+}  // namespace
+
+void count_targets(const Cpu&, int64_t n, const int32_t* targets, int32_t ignore_index,
+                   int64_t* count) {
+  *count = n - std::count(targets, targets + n, ignore_index);
+}
+
+template <class T>
+void cross_entropy_losses(const Cpu& cpu, const LogitRows& rows, const T* logits,
+                          Accumulator<T>* losses) {
   parallel_for(cpu, rows.rows, [&](int64_t i) {
     losses[i] = 0;
-    if (rows.targets[i] == rows.ignore_index) return;
-    const T* row = logits + i * rows.columns;
-    const A largest = largest_of(rows.vocab, row);
-    const A sum = sum_of_exponentials(rows.vocab, row, largest);
-    losses[i] = std::log(sum) + (largest - static_cast<A>(row[rows.targets[i]]));
-    statistics[2 * i] = largest;
-    statistics[2 * i + 1] = A{1} / sum;
+    const int32_t target = rows.targets[i];
+    if (!rows.counts(target)) return;
+    const T* x = logits + i * rows.columns;
+    losses[i] = row_loss(statistics_of(rows.vocab, x), x[target]);
   });
 }
 
 template <class T>
-void cross_entropy_backward(const Cpu& cpu, const LogitRows& rows, const T* logits,
-                            const Accumulator<T>* statistics, const Accumulator<T>* dsum,
-                            T* dlogits) {
+void cross_entropy_gradients(const Cpu& cpu, const LogitRows& rows, const T* logits,
+                             const Accumulator<T>* dsum, Accumulator<T>* losses, T* dlogits) {
   using A = Accumulator<T>;
+  const A scale = dsum ? *dsum : A{1};
   parallel_for(cpu, rows.rows, [&](int64_t i) {
     const int32_t target = rows.targets[i];
     const T* x = logits + i * rows.columns;
     T* dx = dlogits + i * rows.columns;
-    if (target == rows.ignore_index) return std::fill(dx, dx + rows.columns, T(0));
-    const A scale = *dsum, largest = statistics[2 * i], inverse_sum = statistics[2 * i + 1];
-    const A probability = vector_exp(static_cast<A>(x[target]) - largest) * inverse_sum;
-    const A factor = scale * inverse_sum;
+    losses[i] = 0;
+    if (!rows.counts(target)) return std::fill(dx, dx + rows.columns, T(0));
+    const RowStatistics<A> s = statistics_of(rows.vocab, x);
+    losses[i] = row_loss(s, x[target]);
+    const A inverse_sum = A{1} / s.sum, factor = scale * inverse_sum;
+    const A probability = vector_exp(static_cast<A>(x[target]) - s.largest) * inverse_sum;
 #pragma omp simd
     for (int64_t j = 0; j < rows.vocab; ++j) {
-      dx[j] = static_cast<T>(factor * vector_exp(static_cast<A>(x[j]) - largest));
+      dx[j] = static_cast<T>(factor * vector_exp(static_cast<A>(x[j]) - s.largest));
     }
     std::fill(dx + rows.vocab, dx + rows.columns, T(0));
     dx[target] = static_cast<T>(scale * (probability - A{1}));
+  });
+}
+
+template <class T>
+void scale_in_place(const Cpu& cpu, int64_t n, const Accumulator<T>* factor, T* x) {
+  using A = Accumulator<T>;
+  const A f = *factor;
+  if (f == A{1}) return;
+  parallel_blocks(cpu, n, kElementBlock, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) x[i] = static_cast<T>(static_cast<A>(x[i]) * f);
   });
 }
 
@@ -90,10 +111,10 @@ template void sum_losses(const Cpu&, int64_t, const double*, double*);
 template void sum_losses(const Cpu&, int64_t, const float*, float*);
 
 #define XT_CROSS_ENTROPY(T)                                                                    \
-  template void cross_entropy_forward(const Cpu&, const LogitRows&, const T*, Accumulator<T>*, \
-                                      Accumulator<T>*);                                        \
-  template void cross_entropy_backward(const Cpu&, const LogitRows&, const T*,                 \
-                                       const Accumulator<T>*, const Accumulator<T>*, T*);
+  template void cross_entropy_losses(const Cpu&, const LogitRows&, const T*, Accumulator<T>*); \
+  template void cross_entropy_gradients(const Cpu&, const LogitRows&, const T*,                \
+                                        const Accumulator<T>*, Accumulator<T>*, T*);           \
+  template void scale_in_place(const Cpu&, int64_t, const Accumulator<T>*, T*);
 XT_CROSS_ENTROPY(double)
 XT_CROSS_ENTROPY(float)
 XT_CROSS_ENTROPY(BFloat16)

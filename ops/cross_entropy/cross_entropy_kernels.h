@@ -5,38 +5,51 @@
 
 namespace xtrain {
 
-struct TargetScan {
-  int64_t counted = 0;        // targets other than the ignore index
-  int64_t first_illegal = 0;  // position, or the number of targets when all are legal
-};
-
-// The only kernel that reads targets unchecked.
-TargetScan scan_targets(const Cpu& cpu, int64_t n, const int32_t* targets, int64_t vocab,
-                        int32_t ignore_index);
+// *count = the number of targets other than the ignore index.
+void count_targets(const Cpu& cpu, int64_t n, const int32_t* targets, int32_t ignore_index,
+                   int64_t* count);
+void count_targets(const Cuda& cuda, int64_t n, const int32_t* targets, int32_t ignore_index,
+                   int64_t* count);
 
 // Rows of `columns` logits, of which the first `vocab` are classes.
 struct LogitRows {
   int64_t rows = 0, columns = 0, vocab = 0;
   int32_t ignore_index = 0;
   const int32_t* targets = nullptr;
+
+  // check_indices has reported a target outside [0, vocab); it is ignored.
+  XT_HOST_DEVICE bool counts(int32_t target) const {
+    return target != ignore_index && target >= 0 && target < vocab;
+  }
 };
 
 // losses[i] = logsumexp(logits[i]) - logits[i, targets[i]], 0 for an ignored row.
-// statistics[i] = {the largest logit, 1 / the sum of exp(logit - largest)}, not set for an ignored
-// row. Their logsumexp in one f32 would lose the sum beside a large logit.
 template <class T>
-void cross_entropy_forward(const Cpu& cpu, const LogitRows& rows, const T* logits,
-                           Accumulator<T>* losses, Accumulator<T>* statistics);
-
-// dlogits = *dsum (softmax - one-hot target), 0 for ignored rows and padding. dlogits may be
-// logits.
+void cross_entropy_losses(const Cpu& cpu, const LogitRows& rows, const T* logits,
+                          Accumulator<T>* losses);
 template <class T>
-void cross_entropy_backward(const Cpu& cpu, const LogitRows& rows, const T* logits,
-                            const Accumulator<T>* statistics, const Accumulator<T>* dsum,
-                            T* dlogits);
+void cross_entropy_losses(const Cuda& cuda, const LogitRows& rows, const T* logits,
+                          Accumulator<T>* losses);
 
-// *sum = the sum of n values in their order, kept in f64.
+// The same losses, and dlogits = *dsum (softmax - one-hot target), 0 for ignored rows and padding.
+// A null dsum stands for 1. dlogits may be logits.
+template <class T>
+void cross_entropy_gradients(const Cpu& cpu, const LogitRows& rows, const T* logits,
+                             const Accumulator<T>* dsum, Accumulator<T>* losses, T* dlogits);
+template <class T>
+void cross_entropy_gradients(const Cuda& cuda, const LogitRows& rows, const T* logits,
+                             const Accumulator<T>* dsum, Accumulator<T>* losses, T* dlogits);
+
+// x *= *factor over n elements; touches none when the factor is 1.
+template <class T>
+void scale_in_place(const Cpu& cpu, int64_t n, const Accumulator<T>* factor, T* x);
+template <class T>
+void scale_in_place(const Cuda& cuda, int64_t n, const Accumulator<T>* factor, T* x);
+
+// *sum = the sum of n values in a fixed order, kept in f64.
 template <class A>
 void sum_losses(const Cpu& cpu, int64_t n, const A* losses, A* sum);
+template <class A>
+void sum_losses(const Cuda& cuda, int64_t n, const A* losses, A* sum);
 
 }  // namespace xtrain

@@ -1,5 +1,6 @@
 #include "ops/cross_entropy/row_losses.h"
 
+#include "core/check_indices.h"
 #include "core/copy.h"
 #include "core/error.h"
 #include "ops/cross_entropy/cross_entropy_kernels.h"
@@ -30,29 +31,33 @@ Targets check_targets(const Context& ctx, const char* op, const Tensor& targets,
   result.ids = contiguous(ctx, targets);
   result.vocab = vocab_size == 0 ? columns : vocab_size;
   result.ignore_index = ignore_index;
-  const int32_t* ids = result.ids.data<int32_t>();
-  const TargetScan scan = scan_targets(Cpu{ctx}, rows, ids, result.vocab, ignore_index);
-  check(scan.first_illegal == rows, op, ": targets must lie in [0, ", result.vocab,
-        ") or be the ignore index ", ignore_index, "; got ",
-        scan.first_illegal < rows ? ids[scan.first_illegal] : 0, " at position ",
-        scan.first_illegal);
-  result.count = from_host(ctx, std::vector<int64_t>{scan.counted}, {1});
+  check_indices(ctx, op, "targets", result.ids, result.vocab, ignore_index);
+  result.count = empty(ctx, {1}, Dtype::i64);
+  dispatch_device(ctx, result.ids, op, [&](auto device) {
+    count_targets(device, rows, result.ids.data<int32_t>(), ignore_index,
+                  result.count.mutable_data<int64_t>());
+  });
   return result;
 }
 
-RowLosses empty_row_losses(const Context& ctx, int64_t rows, Dtype dtype) {
-  const Dtype sum_dtype = accumulator_dtype(dtype);
-  return {empty(ctx, {rows}, sum_dtype), empty(ctx, {rows, 2}, sum_dtype)};
-}
-
-void compute_row_losses(const Context& ctx, const Targets& targets, const Tensor& logits,
-                        int64_t first, RowLosses& result) {
+void compute_losses(const Context& ctx, const Targets& targets, const Tensor& logits, int64_t first,
+                    Tensor losses) {
   dispatch(ctx, logits, "cross_entropy", [&](auto device, auto scalar) {
     using T = decltype(scalar);
     using A = Accumulator<T>;
-    cross_entropy_forward(device, rows_of(targets, logits, first), logits.data<T>(),
-                          result.losses.mutable_data<A>() + first,
-                          result.statistics.mutable_data<A>() + 2 * first);
+    cross_entropy_losses(device, rows_of(targets, logits, first), logits.data<T>(),
+                         losses.mutable_data<A>() + first);
+  });
+}
+
+void compute_dlogits(const Context& ctx, const Targets& targets, const Tensor& logits,
+                     int64_t first, const Tensor& dsum, Tensor losses, Tensor dlogits) {
+  dispatch(ctx, logits, "cross_entropy", [&](auto device, auto scalar) {
+    using T = decltype(scalar);
+    using A = Accumulator<T>;
+    const A* factor = dsum.defined() ? dsum.data<A>() : nullptr;
+    cross_entropy_gradients(device, rows_of(targets, logits, first), logits.data<T>(), factor,
+                            losses.mutable_data<A>() + first, dlogits.mutable_data<T>());
   });
 }
 
@@ -65,14 +70,10 @@ Tensor sum_of_losses(const Context& ctx, const Tensor& losses) {
   return sum;
 }
 
-void compute_dlogits(const Context& ctx, const Targets& targets, const Tensor& logits,
-                     int64_t first, const Tensor& statistics, const Tensor& dsum, Tensor dlogits) {
-  dispatch(ctx, logits, "cross_entropy", [&](auto device, auto scalar) {
+void scale_dlogits(const Context& ctx, const Tensor& dsum, Tensor dlogits) {
+  dispatch(ctx, dlogits, "cross_entropy", [&](auto device, auto scalar) {
     using T = decltype(scalar);
-    using A = Accumulator<T>;
-    cross_entropy_backward(device, rows_of(targets, logits, first), logits.data<T>(),
-                           statistics.data<A>() + 2 * first, dsum.data<A>(),
-                           dlogits.mutable_data<T>());
+    scale_in_place(device, dlogits.numel(), dsum.data<Accumulator<T>>(), dlogits.mutable_data<T>());
   });
 }
 

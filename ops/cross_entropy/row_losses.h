@@ -21,22 +21,20 @@ struct Targets {
 Targets check_targets(const Context& ctx, const char* op, const Tensor& targets, int64_t rows,
                       int64_t columns, int64_t vocab_size, int32_t ignore_index);
 
-// The state of the forward pass in the accumulator's dtype.
-struct RowLosses {
-  Tensor losses;      // [N]
-  Tensor statistics;  // [N, 2], see cross_entropy_forward
-};
-RowLosses empty_row_losses(const Context& ctx, int64_t rows, Dtype dtype);
+// Sets losses [N], in the accumulator's dtype, of the rows from `first` on, as many as
+// logits [n, columns] has.
+void compute_losses(const Context& ctx, const Targets& targets, const Tensor& logits, int64_t first,
+                    Tensor losses);
 
-// Sets losses and statistics of the rows from `first` on, as many as logits [n, columns] has.
-void compute_row_losses(const Context& ctx, const Targets& targets, const Tensor& logits,
-                        int64_t first, RowLosses& result);
+// Sets the same losses, and dlogits (which may be logits) of those rows, given the gradient of the
+// sum of all losses; an undefined one stands for 1.
+void compute_dlogits(const Context& ctx, const Targets& targets, const Tensor& logits,
+                     int64_t first, const Tensor& dsum, Tensor losses, Tensor dlogits);
 
-// The [1] sum of all row losses.
+// The [1] sum of all losses.
 Tensor sum_of_losses(const Context& ctx, const Tensor& losses);
 
-// dlogits (which may be logits) of those rows, given the gradient of the sum.
-void compute_dlogits(const Context& ctx, const Targets& targets, const Tensor& logits,
-                     int64_t first, const Tensor& statistics, const Tensor& dsum, Tensor dlogits);
+// dlogits computed for dsum 1 become those for the given one: dlogits *= dsum.
+void scale_dlogits(const Context& ctx, const Tensor& dsum, Tensor dlogits);
 
 }  // namespace xtrain

@@ -10,5 +10,8 @@ namespace xtrain {
 template <class T>
 void dropout_apply(const Cpu& cpu, const Dropout& dropout, const RandomKey& random, int64_t rows,
                    int64_t length, const T* x, T* y);
+template <class T>
+void dropout_apply(const Cuda& cuda, const Dropout& dropout, const RandomKey& random, int64_t rows,
+                   int64_t length, const T* x, T* y);
 
 }  // namespace xtrain

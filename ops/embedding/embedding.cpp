@@ -1,5 +1,6 @@
 #include "ops/embedding/embedding.h"
 
+#include "core/check_indices.h"
 #include "core/copy.h"
 #include "core/error.h"
 #include "ops/embedding/embedding_kernels.h"
@@ -19,8 +20,8 @@ class EmbeddingNode final : public Node {
       Tensor sums = contiguous(g.ctx(), dweight);
       dispatch(g.ctx(), dy, name(), [&](auto device, auto scalar) {
         using T = decltype(scalar);
-        scatter_add_rows(device, ids_->numel(), dy.size(-1), ids_->data<int32_t>(), dy.data<T>(),
-                         sums.mutable_data<Accumulator<T>>());
+        scatter_add_rows(device, ids_->numel(), sums.size(0), dy.size(-1), ids_->data<int32_t>(),
+                         dy.data<T>(), sums.mutable_data<Accumulator<T>>());
       });
       if (!sums.shares_storage(dweight)) copy(g.ctx(), sums, dweight);
     });
@@ -40,13 +41,11 @@ Var embedding(const Context& ctx, const Var& weight, const Tensor& ids) {
   Shape shape = ids.shape();
   shape.push_back(columns);
   Tensor y = empty(ctx, shape, table.dtype());
+  check_indices(ctx, "embedding", "ids", index, rows);
   dispatch(ctx, table, "embedding", [&](auto device, auto scalar) {
     using T = decltype(scalar);
-    const int32_t* id = index.data<int32_t>();
-    const int64_t bad = first_id_outside(device, n, id, rows);
-    check(bad == n, "embedding: ids must lie in [0, ", rows, "); got ", bad < n ? id[bad] : 0,
-          " at position ", bad);
-    gather_rows(device, n, columns, id, table.data<T>(), y.mutable_data<T>());
+    gather_rows(device, n, rows, columns, index.data<int32_t>(), table.data<T>(),
+                y.mutable_data<T>());
   });
   return record<EmbeddingNode>({weight}, y, index);
 }

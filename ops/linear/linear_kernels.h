@@ -9,5 +9,8 @@ namespace xtrain {
 template <class T>
 void column_sums(const Cpu& cpu, int64_t rows, int64_t columns, const T* x, bool accumulate,
                  Accumulator<T>* sums);
+template <class T>
+void column_sums(const Cuda& cuda, int64_t rows, int64_t columns, const T* x, bool accumulate,
+                 Accumulator<T>* sums);
 
 }  // namespace xtrain

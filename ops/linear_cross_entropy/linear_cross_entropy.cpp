@@ -1,6 +1,7 @@
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/copy.h"
 #include "core/error.h"
@@ -11,9 +12,13 @@
 namespace xtrain {
 namespace {
 
-int64_t default_chunk_rows(int64_t columns) {
-  constexpr int64_t kLogits = int64_t{1} << 22, kLeastRows = 128;
-  return std::max(kLeastRows, kLogits / std::max<int64_t>(1, columns));
+// On the CPU the logits of a chunk should stay in the caches until they are used. On a GPU the
+// products want many rows and the logits may take memory, an eighth of what a large one has.
+int64_t default_chunk_rows(const Context& ctx, int64_t columns, Dtype dtype) {
+  const bool gpu = ctx.device.is_cuda();
+  const int64_t logits = gpu ? (int64_t{1} << 34) / size_of(dtype) : int64_t{1} << 22;
+  const int64_t least_rows = gpu ? 8192 : 128;
+  return std::max(least_rows, logits / std::max<int64_t>(1, columns));
 }
 
 // Calls use(logits, x_rows, first) for one chunk of rows after the other. The logits of all chunks
@@ -33,14 +38,15 @@ void for_each_chunk(const Context& ctx, const Tensor& x, const Tensor& weight, i
 
 class LinearCrossEntropyNode final : public Node {
  public:
+  // dlogits: of all rows for dsum 1, or undefined, and then they are computed again.
   LinearCrossEntropyNode(const Tensor& x, const Tensor& weight, const Targets& targets,
-                         const Tensor& statistics, int64_t chunk_rows)
+                         int64_t chunk_rows, const Tensor& dlogits)
       : targets_(targets),
+        chunk_rows_(chunk_rows),
         x_(*this, x),
         weight_(*this, weight),
         ids_(*this, targets.ids),
-        statistics_(*this, statistics),
-        chunk_rows_(chunk_rows) {}
+        dlogits_(*this, dlogits) {}
   const char* name() const override { return "linear_cross_entropy"; }
 
   void backward(Gradients& g) override {
@@ -49,35 +55,49 @@ class LinearCrossEntropyNode final : public Node {
     if (g.wanted(1)) {
       g.write_as(1, accumulator_dtype(x_->dtype()), [&](Tensor dweight, bool accumulate) {
         if (!accumulate && x_->size(0) == 0) fill(g.ctx(), dweight, 0.0);
-        backward_chunks(g.ctx(), dsum, dx, dweight, accumulate);
+        backward_rows(g.ctx(), dsum, {dx, dweight, accumulate});
       });
     } else {
-      backward_chunks(g.ctx(), dsum, dx, Tensor(), false);
+      backward_rows(g.ctx(), dsum, {dx, Tensor(), false});
     }
     g.give(0, dx);
   }
 
  private:
-  // dx and dweight are undefined when they are not wanted.
-  void backward_chunks(const Context& ctx, const Tensor& dsum, const Tensor& dx,
-                       const Tensor& dweight, bool accumulate) const {
+  // Where the gradients go; undefined tensors are not wanted.
+  struct Products {
+    Tensor dx, dweight;
+    bool accumulate;
+  };
+
+  void backward_rows(const Context& ctx, const Tensor& dsum, const Products& out) const {
+    if (dlogits_->defined()) {
+      scale_dlogits(ctx, dsum, *dlogits_);
+      return add_products(ctx, *dlogits_, *x_, 0, out);
+    }
+    Tensor losses = empty(ctx, {x_->size(0)}, accumulator_dtype(x_->dtype()));
     for_each_chunk(ctx, *x_, *weight_, chunk_rows_,
                    [&](const Tensor& logits, const Tensor& x_rows, int64_t first) {
-                     const Tensor& dlogits = logits;
-                     compute_dlogits(ctx, targets_, logits, first, *statistics_, dsum, dlogits);
-                     if (dx.defined()) {
-                       gemm(ctx, dlogits, *weight_, dx.slice(0, first, logits.size(0)));
-                     }
-                     if (dweight.defined()) {
-                       const bool add = accumulate || first > 0;
-                       gemm(ctx, dlogits.transpose(0, 1), x_rows, dweight, 1.0, add ? 1.0 : 0.0);
-                     }
+                     compute_dlogits(ctx, targets_, logits, first, dsum, losses, logits);
+                     add_products(ctx, logits, x_rows, first, out);
                    });
   }
 
+  // What the rows from `first` on add to the gradients.
+  void add_products(const Context& ctx, const Tensor& dlogits, const Tensor& x_rows, int64_t first,
+                    const Products& out) const {
+    if (out.dx.defined()) {
+      gemm(ctx, dlogits, *weight_, out.dx.slice(0, first, dlogits.size(0)));
+    }
+    if (out.dweight.defined()) {
+      const bool add = out.accumulate || first > 0;
+      gemm(ctx, dlogits.transpose(0, 1), x_rows, out.dweight, 1.0, add ? 1.0 : 0.0);
+    }
+  }
+
   Targets targets_;
-  Saved x_, weight_, ids_, statistics_;
   int64_t chunk_rows_;
+  Saved x_, weight_, ids_, dlogits_;
 };
 
 void check_arguments(const Var& x, const Var& weight, int64_t chunk_rows) {
@@ -100,15 +120,21 @@ Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
   check_arguments(x, weight, chunk_rows);
   const Targets checked = check_targets(ctx, "linear_cross_entropy", targets, x.size(0),
                                         weight.size(0), vocab_size, ignore_index);
-  if (chunk_rows == 0) chunk_rows = default_chunk_rows(weight.size(0));
-  RowLosses result = empty_row_losses(ctx, checked.rows(), x.dtype());
+  if (chunk_rows == 0) chunk_rows = default_chunk_rows(ctx, weight.size(0), x.dtype());
+  // One chunk is kept and needs no second product. Several are not: only one exists at a time.
+  const bool wanted = common_tape(std::array{x, weight}) != nullptr;
+  const bool keeps = wanted && checked.rows() <= chunk_rows;
+  Tensor losses = empty(ctx, {checked.rows()}, accumulator_dtype(x.dtype()));
+  Tensor dlogits;
   for_each_chunk(ctx, x.value, weight.value, chunk_rows,
                  [&](const Tensor& logits, const Tensor&, int64_t first) {
-                   compute_row_losses(ctx, checked, logits, first, result);
+                   if (!keeps) return compute_losses(ctx, checked, logits, first, losses);
+                   compute_dlogits(ctx, checked, logits, first, Tensor(), losses, logits);
+                   dlogits = logits;
                  });
-  Tensor sum = sum_of_losses(ctx, result.losses);
+  const Tensor sum = sum_of_losses(ctx, losses);
   return {record<LinearCrossEntropyNode>({x, weight}, sum, x.value, weight.value, checked,
-                                         result.statistics, chunk_rows),
+                                         chunk_rows, dlogits),
           checked.count};
 }
 

@@ -4,18 +4,20 @@
 //   loss = cross_entropy(x weight^T, targets)     x [N, C], weight [V, C], targets [N] i32
 //   dx = dlogits weight, dweight = dlogits^T x    with dlogits of cross_entropy.h
 //
-// Rows are taken in chunks: forward computes a chunk's logits in the dtype of x, and from them the
-// rows' losses and statistics; backward computes the logits again, turns them into dlogits in place
-// and adds the chunk's share to dweight, in the order of the chunks and in the accumulator's dtype.
-// targets, vocab_size (rows of weight from there on are padding), ignore_index and Loss are those
-// of cross_entropy.h. Kept for backward: x, weight, targets and two statistics a row.
+// Rows are taken in chunks, whose logits are computed in the dtype of x. When one chunk holds all
+// rows, forward turns its logits into dlogits in place (see cross_entropy.h), which are kept, and
+// backward needs two products only. Otherwise forward computes the losses of one chunk after the
+// other; backward computes the logits again and adds each chunk's share to dweight, in the order of
+// the chunks and in the accumulator's dtype. targets, vocab_size (rows of weight from there on are
+// padding), ignore_index and Loss are those of cross_entropy.h. Kept for backward: x, weight,
+// targets and, of a single chunk, dlogits.
 
 #include "ops/cross_entropy/cross_entropy.h"
 
 namespace xtrain {
 
-// chunk_rows: rows whose logits exist at a time; 0: fixed by V alone, about 4M logits but at least
-// 128 rows.
+// chunk_rows: rows whose logits exist at a time; 0: fixed by V, dtype and kind of device, about 4M
+// logits but at least 128 rows on the CPU, 16 GiB but at least 8192 rows on a GPU.
 Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
                           const Tensor& targets, int64_t vocab_size = 0,
                           int32_t ignore_index = kIgnoreIndex, int64_t chunk_rows = 0);

@@ -79,7 +79,7 @@ class NormBase : public Node {
       using T = decltype(scalar);
       using A = Accumulator<T>;
       const int64_t rows = row_count(*x_), width = x_->size(-1);
-      const Shape blocks{norm_row_blocks(device, rows), width};
+      const Shape blocks{norm_row_blocks<T>(device, rows, width), width};
       Tensor partial[2];  // of the gradients of weight and bias
       for (int i : {0, 1}) {
         if (g.wanted(weight_input + i)) partial[i] = empty(ctx, blocks, dtype_of<A>);

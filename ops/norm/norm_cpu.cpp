@@ -92,7 +92,8 @@ void norm_forward(const Cpu& cpu, const NormForward<T>& p) {
   });
 }
 
-int64_t norm_row_blocks(const Cpu&, int64_t rows) {
+template <class T>
+int64_t norm_row_blocks(const Cpu&, int64_t rows, int64_t) {
   return (rows + kRowBlock - 1) / kRowBlock;
 }
 
@@ -130,8 +131,9 @@ void sum_rows(const Cpu& cpu, int64_t rows, int64_t width, const A* x, bool accu
   });
 }
 
-#define XT_NORM(T)                                               \
-  template void norm_forward(const Cpu&, const NormForward<T>&); \
+#define XT_NORM(T)                                                   \
+  template void norm_forward(const Cpu&, const NormForward<T>&);     \
+  template int64_t norm_row_blocks<T>(const Cpu&, int64_t, int64_t); \
   template void norm_backward(const Cpu&, const NormBackward<T>&);
 XT_NORM(double)
 XT_NORM(float)

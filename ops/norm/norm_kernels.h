@@ -23,6 +23,8 @@ struct NormForward {
 
 template <class T>
 void norm_forward(const Cpu& cpu, const NormForward<T>& p);
+template <class T>
+void norm_forward(const Cuda& cuda, const NormForward<T>& p);
 
 template <class T>
 struct NormBackward {
@@ -35,20 +37,28 @@ struct NormBackward {
   const T* dy;
   const T* dsum;  // added to dx; null: nothing is
   T* dx;          // may be dy or dsum; null: not wanted
-  // The sums over each block of rows, [norm_row_blocks(rows), width]; null: not wanted.
+  // The sums over each block of rows, [norm_row_blocks, width]; null: not wanted.
   Accumulator<T>* dweight;
   Accumulator<T>* dbias;
 };
 
-// Into how many blocks the rows are cut for the gradients of weight and bias.
-int64_t norm_row_blocks(const Cpu& cpu, int64_t rows);
+// Into how many blocks norm_backward<T> cuts the rows for the gradients of weight and bias.
+template <class T>
+int64_t norm_row_blocks(const Cpu& cpu, int64_t rows, int64_t width);
+template <class T>
+int64_t norm_row_blocks(const Cuda& cuda, int64_t rows, int64_t width);
 
 template <class T>
 void norm_backward(const Cpu& cpu, const NormBackward<T>& p);
+template <class T>
+void norm_backward(const Cuda& cuda, const NormBackward<T>& p);
 
 // target[i * stride] = (or +=) the sum over `rows` of x [rows, width], added in their order.
 template <class A>
 void sum_rows(const Cpu& cpu, int64_t rows, int64_t width, const A* x, bool accumulate, A* target,
+              int64_t stride);
+template <class A>
+void sum_rows(const Cuda& cuda, int64_t rows, int64_t width, const A* x, bool accumulate, A* target,
               int64_t stride);
 
 }  // namespace xtrain

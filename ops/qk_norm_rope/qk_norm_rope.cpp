@@ -73,10 +73,9 @@ class QkNormRopeNode final : public Node {  // qkv, q_weight, k_weight -> packed
       qk_norm_rope_backward(
           device, QkNormRopeBackward<T>{
                       options_, tokens, data_or_null<T>(*qkv_), data_or_null<T>(*q_weight_),
-                      data_or_null<T>(*k_weight_), cos_->data<A>(), sin_->data<A>(),
-                      data_or_null<int32_t>(*positions_), data_or_null<A>(*rstd_), dy.data<T>(),
-                      mutable_data_or_null<T>(dx), mutable_data_or_null<A>(partial[0]),
-                      mutable_data_or_null<A>(partial[1])});
+                      data_or_null<T>(*k_weight_), token_angles<A>(*cos_, *sin_, *positions_),
+                      data_or_null<A>(*rstd_), dy.data<T>(), mutable_data_or_null<T>(dx),
+                      mutable_data_or_null<A>(partial[0]), mutable_data_or_null<A>(partial[1])});
       for (int i : {0, 1}) {
         g.write_as(1 + i, dtype_of<A>, [&](Tensor target, bool accumulate) {
           sum_rows(device, blocks[0], blocks[1], partial[i].data<A>(), accumulate,
@@ -121,10 +120,9 @@ Var qk_norm_rope(const Context& ctx, const Var& qkv, const Var& q_weight, const 
     using T = decltype(scalar);
     using A = Accumulator<T>;
     qk_norm_rope_forward(
-        device,
-        QkNormRopeForward<T>{options, tokens, x.data<T>(), data_or_null<T>(qw), data_or_null<T>(kw),
-                             turns.cos.data<A>(), turns.sin.data<A>(), data_or_null<int32_t>(at),
-                             y.mutable_data<T>(), mutable_data_or_null<A>(rstd)});
+        device, QkNormRopeForward<T>{options, tokens, x.data<T>(), data_or_null<T>(qw),
+                                     data_or_null<T>(kw), token_angles<A>(turns.cos, turns.sin, at),
+                                     y.mutable_data<T>(), mutable_data_or_null<A>(rstd)});
   });
   return record<QkNormRopeNode>({qkv, q_weight, k_weight}, y, options, normed ? x : Tensor(), qw,
                                 kw, turns, at, rstd);

@@ -19,7 +19,7 @@ struct QkNormRope {
   double eps = 1e-6;
   RopePairing pairing = RopePairing::halves;
 
-  int64_t packed_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  XT_HOST_DEVICE int64_t packed_width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
 // Not normalised when both weights are undefined; Error when one is. Not turned when table is null;

@@ -55,7 +55,8 @@ OpCase example_case(const Example& e) {
 
 }  // namespace
 
-// Token counts on both sides of the kernel's blocks of 32.
+// Token counts on both sides of the CPU's blocks of 32; heads on both sides of the GPU's layouts,
+// which divide a head of 64, 128 or 256 among lanes in packs, or take any other element by element.
 std::vector<OpCase> qk_norm_rope_cases() {
   const QkNormRope grouped{.heads = 4, .kv_heads = 2, .head_dim = 6};
   QkNormRope adjacent = grouped;
@@ -72,6 +73,12 @@ std::vector<OpCase> qk_norm_rope_cases() {
   cases.push_back(example_case({0, 3, grouped}));
   cases.push_back(example_case({2, 2, {.heads = 2, .kv_heads = 1, .head_dim = 64}}));
   cases.push_back(example_case({1, 2, {.heads = 2, .kv_heads = 2, .head_dim = 34}}));
+  cases.push_back(example_case({1, 3, {.heads = 2, .kv_heads = 1, .head_dim = 96}}));
+  cases.push_back(example_case({1, 2, {.heads = 1, .kv_heads = 1, .head_dim = 256}}));
+  QkNormRope wide{.heads = 3, .kv_heads = 1, .head_dim = 128};
+  cases.push_back(example_case({2, 1, wide}));
+  wide.pairing = RopePairing::adjacent;
+  cases.push_back(example_case({2, 1, wide}));
   return cases;
 }
 

@@ -85,7 +85,8 @@ void forward_token(Pairing pairing, const QkNormRopeForward<T>& p, int64_t token
   using A = Accumulator<T>;
   const QkNormRope& o = p.options;
   const int64_t half = o.head_dim / 2, turned = o.heads + o.kv_heads;
-  const int64_t angles = (p.positions ? p.positions[token] : 0) * half;
+  const int64_t at = p.angles.row(token) * half;
+  const A *cos = p.angles.cos + at, *sin = p.angles.sin + at;
   const T* x = p.qkv + token * o.packed_width();
   T* y = p.y + token * o.packed_width();
   for (int64_t h = 0; h < turned; ++h) {
@@ -94,9 +95,9 @@ void forward_token(Pairing pairing, const QkNormRopeForward<T>& p, int64_t token
     const T* weight = h < o.heads ? p.q_weight : p.k_weight;
     if (weight) {
       const A rstd = p.rstd[token * turned + h] = rms_rstd(head, o.head_dim, o.eps);
-      norm_rotate_row(pairing, half, p.cos + angles, p.sin + angles, weight, rstd, head, result);
+      norm_rotate_row(pairing, half, cos, sin, weight, rstd, head, result);
     } else {
-      rotate_row(pairing, half, p.cos + angles, p.sin + angles, A{1}, head, result);
+      rotate_row(pairing, half, cos, sin, A{1}, head, result);
     }
   }
   copy_values(o, x, y);
@@ -107,8 +108,8 @@ void backward_token(Pairing pairing, const QkNormRopeBackward<T>& p, int64_t tok
                     A* dk_weight) {
   const QkNormRope& o = p.options;
   const int64_t half = o.head_dim / 2, turned = o.heads + o.kv_heads;
-  const int64_t angles = (p.positions ? p.positions[token] : 0) * half;
-  const A *cos = p.cos + angles, *sin = p.sin + angles;
+  const int64_t at = p.angles.row(token) * half;
+  const A *cos = p.angles.cos + at, *sin = p.angles.sin + at;
   const int64_t start = token * o.packed_width();
   for (int64_t h = 0; h < turned; ++h) {
     const int64_t head = start + h * o.head_dim;

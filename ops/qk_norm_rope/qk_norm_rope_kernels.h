@@ -3,6 +3,7 @@
 
 #include "core/dispatch.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
+#include "ops/rope/rope_kernels.h"
 
 namespace xtrain {
 
@@ -12,14 +13,15 @@ struct QkNormRopeForward {
   int64_t tokens;
   const T* qkv;
   const T *q_weight, *k_weight;  // null: no norm
-  const Accumulator<T>*cos, *sin;
-  const int32_t* positions;  // [tokens]; null: every token is at position 0, where nothing turns
+  TokenAngles<Accumulator<T>> angles;
   T* y;
   Accumulator<T>* rstd;  // [tokens, H + KV]; null without norm
 };
 
 template <class T>
 void qk_norm_rope_forward(const Cpu& cpu, const QkNormRopeForward<T>& p);
+template <class T>
+void qk_norm_rope_forward(const Cuda& cuda, const QkNormRopeForward<T>& p);
 
 template <class T>
 struct QkNormRopeBackward {
@@ -27,8 +29,7 @@ struct QkNormRopeBackward {
   int64_t tokens;
   const T* qkv;  // null without norm
   const T *q_weight, *k_weight;
-  const Accumulator<T>*cos, *sin;
-  const int32_t* positions;
+  TokenAngles<Accumulator<T>> angles;
   const Accumulator<T>* rstd;
   const T* dy;
   T* dx;  // may be dy; null: not wanted
@@ -38,8 +39,11 @@ struct QkNormRopeBackward {
 
 // Into how many blocks the tokens are cut for the gradients of the weights.
 int64_t qk_token_blocks(const Cpu& cpu, int64_t tokens);
+int64_t qk_token_blocks(const Cuda& cuda, int64_t tokens);
 
 template <class T>
 void qk_norm_rope_backward(const Cpu& cpu, const QkNormRopeBackward<T>& p);
+template <class T>
+void qk_norm_rope_backward(const Cuda& cuda, const QkNormRopeBackward<T>& p);
 
 }  // namespace xtrain

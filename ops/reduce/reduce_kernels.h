@@ -9,5 +9,8 @@ namespace xtrain {
 template <class T, class Out>
 void sum_middle(const Cpu& cpu, int64_t outer, int64_t length, int64_t inner, const T* x,
                 double factor, Out* y);
+template <class T, class Out>
+void sum_middle(const Cuda& cuda, int64_t outer, int64_t length, int64_t inner, const T* x,
+                double factor, Out* y);
 
 }  // namespace xtrain

@@ -1,7 +1,6 @@
 #include "ops/rope/rope.h"
 
-#include <algorithm>
-
+#include "core/check_indices.h"
 #include "core/copy.h"
 #include "ops/rope/rope_kernels.h"
 
@@ -16,8 +15,8 @@ void rotate(const Context& ctx, const Tensor& x, const Tensor& positions, const 
     using A = Accumulator<T>;
     rope_rotate(device, RopeRotation<T>{x.size(0), x.size(1), x.size(2), x.size(3), pairing,
                                         inverse, x.data<T>(), x.stride(0), x.stride(1), x.stride(2),
-                                        positions.data<int32_t>(), table.cos.data<A>(),
-                                        table.sin.data<A>(), y.mutable_data<T>()});
+                                        token_angles<A>(table.cos, table.sin, positions),
+                                        y.mutable_data<T>()});
   });
 }
 
@@ -45,17 +44,6 @@ class RopeNode final : public Node {
   Saved positions_, cos_, sin_;
   RopePairing pairing_;
 };
-
-// Refused on the host, before a kernel reads past the table.
-void check_positions(const Context& ctx, const char* op, const Tensor& positions, int64_t limit) {
-  const std::vector<int32_t> values = to_host<int32_t>(ctx, positions);
-  const int64_t time = std::max<int64_t>(1, positions.size(1));
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] >= 0 && values[i] < limit) continue;
-    fail(op, ": positions must lie in the table, [0, ", limit, "); got ", values[i], " at (",
-         i / time, ", ", i % time, ")");
-  }
-}
 
 }  // namespace
 
@@ -86,7 +74,7 @@ void check_rope(const Context& ctx, const char* op, const RopeTable& table, cons
   check(positions.shape() == Shape{batch, time} && positions.dtype() == Dtype::i32, op,
         ": positions must be i32 of shape ", Shape{batch, time}, "; got ", positions.dtype(), " ",
         positions.shape());
-  if (ctx.device.is_cpu()) check_positions(ctx, op, positions, table.positions());
+  check_indices(ctx, op, "positions", contiguous(ctx, positions), table.positions());
 }
 
 Var rope(const Context& ctx, const Var& x, const Tensor& positions, const RopeTable& table,

@@ -25,18 +25,19 @@ OpCase rope_case(const Shape& shape, RopePairing pairing) {
   return c;
 }
 
-// Two slices of a packed input, read where they lie.
-OpCase packed_case() {
+// Two slices of a packed input, of two heads and one, read where they lie.
+OpCase packed_case(int64_t head_dim) {
+  const Shape packed{2, 3, 5 * head_dim};
   OpCase c;
   c.op = "rope";
-  c.variant = "slices of (2, 3, 40)";
-  c.inputs = {{.name = "qkv", .shape = {2, 3, 40}}, positions_of(2, 3)};
-  c.run = [](const Context& ctx, std::span<const Var> in) {
-    const RopeTable table = rope_table(ctx, kPositions, 8, kTheta, in[0].dtype());
-    const std::vector<Var> parts = split(ctx, in[0], 2, {16, 8, 16});
+  c.variant = text("slices of ", packed);
+  c.inputs = {{.name = "qkv", .shape = packed}, positions_of(2, 3)};
+  c.run = [head_dim](const Context& ctx, std::span<const Var> in) {
+    const RopeTable table = rope_table(ctx, kPositions, head_dim, kTheta, in[0].dtype());
+    const std::vector<Var> parts = split(ctx, in[0], 2, {2 * head_dim, head_dim, 2 * head_dim});
     std::vector<Var> outputs;
     for (int i : {0, 1}) {
-      const Var heads = split_heads(ctx, parts[i], parts[i].size(2) / 8);
+      const Var heads = split_heads(ctx, parts[i], parts[i].size(2) / head_dim);
       outputs.push_back(rope(ctx, heads, in[1].value, table, RopePairing::halves));
     }
     outputs.push_back(parts[2]);
@@ -55,7 +56,7 @@ std::vector<OpCase> rope_cases() {
       cases.push_back(rope_case(shape, pairing));
     }
   }
-  cases.push_back(packed_case());
+  for (int64_t head_dim : {8, 16}) cases.push_back(packed_case(head_dim));
   return cases;
 }
 

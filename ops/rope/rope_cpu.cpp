@@ -31,9 +31,9 @@ void rope_rotate(const Cpu& cpu, const RopeRotation<T>& p) {
       for (int64_t token = begin; token < end; ++token) {
         const T* x = p.x + token / p.time * p.batch_stride + token % p.time * p.time_stride;
         T* y = p.y + token * token_size;
-        const int64_t angles = p.positions[token] * half;
+        const int64_t at = p.angles.row(token) * half;
         for (int64_t h = 0; h < p.heads; ++h) {
-          rotate_row(pairing, half, p.cos + angles, p.sin + angles, direction,
+          rotate_row(pairing, half, p.angles.cos + at, p.angles.sin + at, direction,
                      x + h * p.head_stride, y + h * p.head_dim);
         }
       }

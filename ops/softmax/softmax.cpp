@@ -26,9 +26,11 @@ class SoftmaxNode final : public Node {
     Tensor dx = reuse_or_empty(g.ctx(), dy);
     dispatch(g.ctx(), *y_, name(), [&](auto device, auto scalar) {
       using T = decltype(scalar);
-      const auto backward = log_ ? log_softmax_backward<T> : softmax_backward<T>;
-      backward(device, row_count(dy), dy.size(-1), y_->data<T>(), dy.data<T>(),
-               dx.mutable_data<T>());
+      const int64_t rows = row_count(dy), width = dy.size(-1);
+      const T *y = y_->data<T>(), *upstream = dy.data<T>();
+      T* target = dx.mutable_data<T>();
+      log_ ? log_softmax_backward(device, rows, width, y, upstream, target)
+           : softmax_backward(device, rows, width, y, upstream, target);
     });
     g.give(0, std::move(dx));
   }
@@ -45,8 +47,11 @@ Var any_softmax(const Context& ctx, const Var& x, bool log) {
   Tensor y = empty_like(ctx, input);
   dispatch(ctx, input, name_of(log), [&](auto device, auto scalar) {
     using T = decltype(scalar);
-    const auto forward = log ? log_softmax_forward<T> : softmax_forward<T>;
-    forward(device, row_count(input), input.size(-1), input.data<T>(), y.mutable_data<T>());
+    const int64_t rows = row_count(input), width = input.size(-1);
+    const T* from = input.data<T>();
+    T* to = y.mutable_data<T>();
+    log ? log_softmax_forward(device, rows, width, from, to)
+        : softmax_forward(device, rows, width, from, to);
   });
   return record<SoftmaxNode>({x}, y, y, log);
 }

@@ -59,7 +59,7 @@ const std::vector<HeaderRule> kHeaderRules = {
     {"the operating system",
      {"dirent.h", "fcntl.h", "fnmatch.h", "glob.h", "pty.h", "sched.h", "signal.h", "sys/*",
       "unistd.h"},
-     {"*.cpp"},
+     {"*.cpp", "tests/*"},
      kAnyNumber},
 };
 

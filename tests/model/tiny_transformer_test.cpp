@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/copy.h"
 #include "core/error.h"
-#include "support/catch.h"
-#include "support/model_examples.h"
-#include "support/op_tests.h"
+#include "model/model_checks.h"
 #include "support/rejection.h"
 #include "support/tolerance.h"
 
@@ -15,32 +12,10 @@ using namespace xtrain;
 
 namespace {
 
-constexpr AttentionKind kBothAttentions[] = {AttentionKind::composed, AttentionKind::flash};
-
-Exec exec_of(Dtype dtype, AttentionKind attention) {
-  Exec exec;
-  exec.dtype = dtype;
-  exec.attention = attention;
-  return exec;
-}
-
-void require_close(const ModelValues& got, const ModelValues& expected, double limit) {
-  CHECK(std::abs(got.loss - expected.loss) <= limit * std::abs(expected.loss));
-  for (size_t i = 0; i < expected.names.size(); ++i) {
-    INFO("gradient of " << expected.names[i]);
-    CHECK(relative_difference(got.gradients[i], expected.gradients[i]) <= limit);
-  }
-}
-
-void require_same_bits(const ModelValues& got, const ModelValues& expected) {
-  CHECK(got.loss == expected.loss);
-  CHECK(got.gradients == expected.gradients);
-}
-
 std::vector<double> logits_of(const Context& ctx, TinyTransformer& model,
                               const std::vector<int32_t>& inputs, int64_t rows, const Exec& exec) {
   const Tensor logits = model.logits(ctx, nullptr, token_batch(ctx, inputs, {}, rows), exec).value;
-  return to_host<double>(ctx, cast(ctx, logits, Dtype::f64));
+  return as_doubles(ctx, logits);
 }
 
 }  // namespace
@@ -154,35 +129,7 @@ TEST_CASE("the tape tells which nodes ran", "[model]") {
 }
 
 TEST_CASE("recompute gives the same bits and keeps less", "[model]") {
-  for (const auto& [name, plain] : small_models()) {
-    ModelConfig config = plain;
-    config.num_hidden_layers = 3;
-    config.embd_pdrop = config.resid_pdrop = config.attn_pdrop = 0.1;
-    Context ctx = cpu_context(2);
-    ctx.training = true;
-    ctx.random.seed = 17;
-    TinyTransformer model(ctx, config, Dtype::f32);
-    model.initialize(ctx, 3);
-    const TokenBatch batch = random_batch(ctx, 3, 16, config.vocab_size, 9);
-    for (AttentionKind attention : kBothAttentions) {
-      Exec exec = exec_of(Dtype::f32, attention);
-      const ModelValues expected = loss_and_gradients(ctx, model, batch, exec);
-      const auto saved_bytes = [&] {
-        Tape tape(ctx);
-        model.loss(ctx, &tape, batch, exec);
-        return tape.saved_bytes();
-      };
-      const int64_t kept = saved_bytes();
-      for (RecomputeLevel level :
-           {RecomputeLevel::activations, RecomputeLevel::attention, RecomputeLevel::block}) {
-        exec.recompute = level;
-        INFO(name << ", attention " << static_cast<int>(attention) << ", recompute "
-                  << static_cast<int>(level));
-        require_same_bits(loss_and_gradients(ctx, model, batch, exec), expected);
-        CHECK(saved_bytes() < kept);
-      }
-    }
-  }
+  check_recompute(cpu_context(2), Dtype::f32);
 }
 
 TEST_CASE("micro-batches that count differently many targets add up to one batch", "[model]") {

@@ -1,6 +1,6 @@
 #include "ops/activation/activation.h"
 
-#include <limits>
+#include <cmath>
 
 #include "support/catch.h"
 #include "support/op_tests.h"
@@ -26,6 +26,16 @@ TEST_CASE("activations have the known values", "[ops]") {
   CHECK(close(values(Activation::gelu)[2], 1.9544997361036416));
   CHECK(close(values(Activation::gelu_tanh)[0], -0.15880800939172324));
   CHECK(close(values(Activation::gelu_tanh)[2], 1.9545976940877752));
+}
+
+TEST_CASE("activations pass NaN on", "[ops]") {
+  const Context ctx = cpu_context(1);
+  const Tensor x = from_host(ctx, std::vector<float>{std::nanf("")}, {1});
+  for (Activation kind :
+       {Activation::relu, Activation::silu, Activation::gelu, Activation::gelu_tanh}) {
+    INFO(name_of(kind));
+    CHECK(std::isnan(to_host<float>(ctx, activation(ctx, x, kind).value)[0]));
+  }
 }
 
 TEST_CASE("activations of huge inputs stay finite", "[ops]") {

@@ -315,10 +315,10 @@ TEST_CASE("attention refuses what does not fit together", "[ops]") {
     AttentionOptions wrong = options;
     wrong.mask.key_length = from_host(ctx, std::vector<int32_t>{4, 5}, {2});
     CHECK_THROWS_WITH(call(x, x, wrong),
-                      "attention: key_length must be from 0 to 4; got 5 for sequence 1");
+                      "attention: key_length must lie in [0, 5); got 5 at position 1");
     wrong.mask.key_length = from_host(ctx, std::vector<int32_t>{-1, 4}, {2});
     CHECK_THROWS_WITH(call(x, x, wrong),
-                      "attention: key_length must be from 0 to 4; got -1 for sequence 0");
+                      "attention: key_length must lie in [0, 5); got -1 at position 0");
     wrong.mask.key_length = Tensor();
     CHECK_THROWS_WITH(call(x, x, wrong),
                       "attention: the mask's key_length must be given; see causal_mask");

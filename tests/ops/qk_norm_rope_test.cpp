@@ -75,7 +75,7 @@ TEST_CASE("qk_norm_rope refuses what does not fit", "[ops]") {
   };
   const QkNormRope odd{.heads = 2, .kv_heads = 1, .head_dim = 5};
   CHECK_THROWS_WITH(call(qkv, weight, weight, kOptions),
-                    "qk_norm_rope: positions must lie in the table, [0, 8); got 8 at (0, 1)");
+                    "qk_norm_rope: positions must lie in [0, 8); got 8 at position 1");
   CHECK_THROWS_WITH(
       call(qkv, weight, Var(), kOptions),
       "qk_norm_rope: q_weight and k_weight must both be given or neither; got only q_weight");

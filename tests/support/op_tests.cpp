@@ -7,6 +7,7 @@
 #include "core/copy.h"
 #include "core/error.h"
 #include "support/catch.h"
+#include "support/gpu.h"
 #include "support/tolerance.h"
 
 namespace xtrain {
@@ -55,18 +56,21 @@ std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
   return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
 }
 
-Context case_context(const OpCase& c, int threads) {
-  Context ctx = cpu_context(threads);
+Context case_context(const OpCase& c, Context ctx) {
   ctx.training = c.dropout;
   ctx.random.seed = 5;
   return ctx;
 }
 
-void require_close(const OpValues& got, const OpValues& reference, double limit) {
+Context case_context(const OpCase& c, int threads) {
+  return case_context(c, cpu_context(threads));
+}
+
+void require_close(const OpValues& got, const OpValues& reference, double limit, double least) {
   REQUIRE(got.names == reference.names);
   for (size_t i = 0; i < got.names.size(); ++i) {
     INFO(got.names[i]);
-    CHECK(relative_difference(got.values[i], reference.values[i]) <= limit);
+    CHECK(relative_difference(got.values[i], reference.values[i], least) <= limit);
   }
 }
 
@@ -80,8 +84,7 @@ void require_same_bits(const OpValues& got, const OpValues& reference) {
   }
 }
 
-void check_finite_differences(const OpCase& c) {
-  const Context ctx = case_context(c, 1);
+void check_finite_differences(const Context& ctx, const OpCase& c) {
   const std::vector<GradCheckInput> results = grad_check(ctx, c);
   for (size_t i = 0; i < results.size(); ++i) {
     INFO("finite differences of " << c.inputs[i].name);
@@ -89,28 +92,28 @@ void check_finite_differences(const OpCase& c) {
   }
 }
 
-void check_against_oracle(const OpCase& c) {
-  const Context ctx = case_context(c, 1);
-  for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+// The oracle is the CPU's f64.
+void check_against_oracle(const Context& ctx, const OpCase& c,
+                          std::initializer_list<Dtype> dtypes) {
+  const Context oracle_ctx = case_context(c, 1);
+  for (Dtype dtype : dtypes) {
     INFO(dtype << " against the f64 oracle");
-    const OpValues oracle = run_case(ctx, c, {.dtype = Dtype::f64, .rounded = dtype});
+    const OpValues oracle = run_case(oracle_ctx, c, {.dtype = Dtype::f64, .rounded = dtype});
     const OpValues got = run_case(ctx, c, {.dtype = dtype, .rounded = dtype});
-    require_close(got, oracle, tolerance(dtype, c.reduction));
+    require_close(got, oracle, tolerance(dtype, c.reduction), c.cancelling);
   }
 }
 
-void check_twin(const OpCase& c) {
-  const Context ctx = case_context(c, 1);
+void check_twin(const Context& ctx, const OpCase& c) {
   for (Dtype dtype : {Dtype::f64, Dtype::f32}) {
     INFO(dtype << " against the twin");
     const OpValues twin = run_case(ctx, c, {.dtype = dtype, .rounded = Dtype::f32, .twin = true});
     const OpValues got = run_case(ctx, c, {.dtype = dtype, .rounded = Dtype::f32});
-    require_close(got, twin, twin_tolerance(dtype));
+    require_close(got, twin, twin_tolerance(dtype), c.cancelling);
   }
 }
 
-void check_layouts(const OpCase& c) {
-  Context ctx = case_context(c, 1);
+void check_layouts(Context ctx, const OpCase& c) {
   ctx.gemm = GemmBackend::tiled;  // a library may sum in another order for another layout
   OpRun run{.dtype = Dtype::f32, .rounded = Dtype::f32};
   const OpValues expected = run_case(ctx, c, run);
@@ -188,17 +191,35 @@ void check_op_cases(const std::string& family) {
   REQUIRE_FALSE(cases.empty());
   for (const OpCase& c : cases) {
     INFO(c.op << ", " << c.variant);
-    check_finite_differences(c);
-    check_against_oracle(c);
-    if (c.twin) check_twin(c);
-    check_layouts(c);
+    const Context ctx = case_context(c, 1);
+    check_finite_differences(ctx, c);
+    check_against_oracle(ctx, c, {Dtype::f32, Dtype::bf16});
+    if (c.twin) check_twin(ctx, c);
+    check_layouts(ctx, c);
     check_repeatable(c);
   }
 }
 
-double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
+void check_op_cases_on_gpu(const std::string& family) {
+  for (const OpCase& c : op_cases(family)) {
+    INFO(c.op << ", " << c.variant);
+    const Context ctx = case_context(c, test_cuda_context());
+    check_against_oracle(ctx, c, {Dtype::f64, Dtype::f32, Dtype::bf16});
+    check_finite_differences(ctx, c);
+    if (c.twin) check_twin(ctx, c);
+    check_layouts(ctx, c);
+    for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      INFO("a second run in " << dtype);
+      const OpRun run{.dtype = dtype, .rounded = dtype};
+      require_same_bits(run_case(ctx, c, run), run_case(ctx, c, run));
+    }
+  }
+}
+
+double relative_difference(const std::vector<double>& a, const std::vector<double>& b,
+                           double least) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  double difference = 0.0, largest = 0.0;
+  double difference = 0.0, largest = least;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) {
       if (std::isfinite(b[i])) largest = std::max(largest, std::abs(b[i]));

@@ -38,8 +38,14 @@ OpValues run_case(const Context& ctx, const OpCase& c, const OpRun& run);
 //   are left as they were.
 void check_op_cases(const std::string& family);
 
-// max |a - b| / max |b|; the plain difference where b is 0 throughout; infinity when one is not
-// finite and the other is not the same.
-double relative_difference(const std::vector<double>& a, const std::vector<double>& b);
+// The cases of one family on the GPU: values and gradients in every dtype equal the f64 oracle of
+// the CPU fed the same rounded inputs; finite differences hold for the GPU's own f64 kernels;
+// strided inputs and gradients, and a second run, give the same bits; inputs are left as they were.
+void check_op_cases_on_gpu(const std::string& family);
+
+// max |a - b| / max |b|, or / least where that is larger; the plain difference where both are 0;
+// infinity when one is not finite and the other is not the same.
+double relative_difference(const std::vector<double>& a, const std::vector<double>& b,
+                           double least = 0.0);
 
 }  // namespace xtrain

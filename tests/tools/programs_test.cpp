@@ -2,7 +2,6 @@
 
 #include <pty.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -13,69 +12,12 @@
 #include <thread>
 
 #include "support/catch.h"
-#include "support/temporary_folder.h"
+#include "tools/program_runs.h"
 
 using namespace xtrain;
 namespace fs = std::filesystem;
 
 namespace {
-
-// A model so small that a run takes a fraction of a second.
-const char* const kConfig = R"({
-  "model": {"model_type": "qwen3", "hidden_size": 16, "num_hidden_layers": 1,
-            "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24,
-            "max_position_embeddings": 16, "dropout": 0.1},
-  "train": {"batch_size": 2, "max_steps": 30, "warmup_steps": 2, "eval_interval": 10,
-            "eval_steps": 1, "checkpoint_interval": 10, "threads": 1, "num_samples": 1,
-            "max_new_tokens": 5},
-  "data": {"stories_count": 20}})";
-
-struct Finished {
-  int code;
-  std::string out, err;
-};
-
-// One test's folder with the config in it, and programs that run there.
-struct Workplace : TemporaryFolder {
-  Workplace() { write("small.json", kConfig); }
-
-  std::string command(const std::string& program, const std::string& arguments) const {
-    return "cd '" + path.string() + "' && exec '" + XT_PROGRAM_DIR "/" + program + "' " +
-           arguments + " >out.txt 2>err.txt";
-  }
-  Finished run(const std::string& program, const std::string& arguments) const {
-    const int status = std::system(command(program, arguments).c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read("out.txt"), read("err.txt")};
-  }
-  // A line of sh that calls "$train".
-  Finished shell(const std::string& line) const {
-    const std::string all = "cd '" + path.string() + "' && train='" XT_PROGRAM_DIR "/train' && { " +
-                            line + "; } 2>err.txt";
-    const int status = std::system(all.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, "", read("err.txt")};
-  }
-  pid_t start(const std::string& program, const std::string& arguments) const {
-    const std::string line = command(program, arguments);
-    const pid_t child = fork();
-    if (child == 0) {
-      execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
-      _exit(127);
-    }
-    return child;
-  }
-};
-
-int wait_for(pid_t child) {
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
-// The line "weights 0123456789abcdef, ..." that a run ends with.
-std::string weights_line(const std::string& out) {
-  const size_t at = out.find("\nweights ");
-  return at == std::string::npos ? "" : out.substr(at + 9, 16);
-}
 
 void wait_until(const std::function<bool()>& holds) {
   for (int i = 0; i < 3000 && !holds(); ++i) {
@@ -119,6 +61,7 @@ TEST_CASE("train runs to the end, writes its files and prints samples", "[tools]
   CHECK(run.out.find("step 30/30  loss ") != std::string::npos);
   CHECK(run.out.find("floor ") != std::string::npos);
   CHECK(run.out.find("--- sample 1\n") != std::string::npos);
+  CHECK(run.out.find("\nbest validation loss ") != std::string::npos);
   CHECK(run.out.find('\r') == std::string::npos);  // not a terminal: plain lines
   CHECK(place.read("run/config.json").find("\"attention\": \"flash\"") != std::string::npos);
   std::ifstream metrics(place.file("run/metrics.jsonl"));
@@ -145,7 +88,7 @@ TEST_CASE("bad arguments and configs are one line and exit code 2", "[tools]") {
   const Workplace place;
   place.write("broken.json", R"({"model": {"hidden_sise": 8}})");
   place.write("short.txt", "too short");
-  std::string zero_byte = kConfig;
+  std::string zero_byte = kSmallConfig;
   zero_byte.insert(zero_byte.find("\"batch_size\""), "\"out_dir\": \"out\\u0000x\", ");
   place.write("zero_byte.json", zero_byte);
   const struct {
@@ -163,7 +106,6 @@ TEST_CASE("bad arguments and configs are one line and exit code 2", "[tools]") {
       {"--config small.json --set model.num_key_value_heads=3", "num_key_value_heads"},
       {"--config small.json --set train.nothing=1", "nothing"},
       {"--config small.json --set nonsense", "nonsense"},
-      {"--config small.json --device cuda", "cuda"},
       {"--config small.json --data missing.txt", "missing.txt"},
       {"--config small.json --data short.txt", "short.txt"},
       {"--config small.json --resume nowhere", "nowhere"},
@@ -186,6 +128,23 @@ TEST_CASE("bad arguments and configs are one line and exit code 2", "[tools]") {
     CHECK(run.out == "");
     CHECK_FALSE(fs::exists(place.path / "out"));
   }
+}
+
+TEST_CASE("a device or a matrix product that is not there is refused", "[tools]") {
+  const Workplace place;
+  const std::string train = "CUDA_VISIBLE_DEVICES= \"$train\" --config small.json --max-steps 1 ";
+  const Finished no_gpu = place.shell(train + "--device cuda");
+  CHECK(no_gpu.code == 2);
+  CHECK(no_gpu.err.find("train.device cuda: ") != std::string::npos);
+  CHECK(one_line(no_gpu.err));
+  for (const char* gemm : {"mma", "library_tf32"}) {
+    const Finished refused = place.shell(train + "--set train.gemm=" + gemm);
+    CHECK(refused.code == 2);
+    CHECK(refused.err == std::string("train: train.gemm ") + gemm +
+                             ": runs on a GPU only; use auto, naive, tiled or library\n");
+  }
+  CHECK(place.shell(train + "--device auto >log.txt").code == 0);
+  CHECK(place.read("log.txt").find(" on cpu with 1 threads") != std::string::npos);
 }
 
 TEST_CASE("help lists every key with its default, and print-config resolves", "[tools]") {

@@ -5,59 +5,21 @@
 #include <iterator>
 #include <limits>
 
-#include "core/config_reader.h"
-#include "core/copy.h"
 #include "support/catch.h"
 #include "support/op_tests.h"
 #include "support/rejection.h"
 #include "support/temporary_folder.h"
 #include "support/tolerance.h"
+#include "train/small_run.h"
 
 using namespace xtrain;
 namespace fs = std::filesystem;
 
 namespace {
 
-// A small model on few stories, in every way that the settings change.
-RunConfig small_run(const std::string& out_dir, const std::vector<std::string>& settings = {}) {
-  ConfigReader reader;
-  reader.add_json(R"({
-    "model": {"model_type": "qwen3", "hidden_size": 32, "num_hidden_layers": 2,
-              "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
-              "max_position_embeddings": 32},
-    "train": {"batch_size": 4, "max_steps": 8, "warmup_steps": 2, "eval_interval": 0,
-              "eval_steps": 2, "checkpoint_interval": 0, "attention": "flash", "threads": 1,
-              "num_samples": 0, "learning_rate": 0.003},
-    "data": {"stories_count": 40}})",
-                  "test");
-  for (const std::string& setting : settings) reader.set(setting);
-  reader.set("train.out_dir=" + out_dir);
-  return resolve_run_config(reader);
-}
-
-struct Outcome {
-  std::vector<double> losses;
-  std::string weights;
-  bool operator==(const Outcome&) const = default;
-};
-
-Outcome train(Context& ctx, const RunConfig& run, int64_t steps,
-              const std::function<void(Trainer&)>& before_step = {}) {
-  Replica alone;
-  Trainer trainer(ctx, run, alone);
-  Outcome outcome;
-  for (int64_t i = 0; i < steps; ++i) {
-    if (before_step) before_step(trainer);
-    outcome.losses.push_back(trainer.train_step().loss);
-  }
-  outcome.weights = trainer.weights_checksum();
-  return outcome;
-}
-
 Outcome train(const RunConfig& run, int64_t steps,
               const std::function<void(Trainer&)>& before_step = {}) {
-  Context ctx = cpu_context(static_cast<int>(run.train.threads));
-  return train(ctx, run, steps, before_step);
+  return train(cpu_context(static_cast<int>(run.train.threads)), run, steps, before_step);
 }
 
 }  // namespace
@@ -102,28 +64,17 @@ TEST_CASE("the same run gives the same bits, on any number of threads", "[train]
 
 TEST_CASE("accumulated micro-steps equal one large batch", "[train]") {
   const TemporaryFolder folder;
+  const Context ctx = cpu_context(1);
   const auto run_with = [&](int64_t batch, const char* dtype) {
     return small_run(folder.path.string(),
                      {"train.batch_size=" + std::to_string(batch), "train.total_batch_size=256",
                       std::string("train.dtype=") + dtype, "model.dropout=0.1"});
   };
-  // The gradients of the first step, by parameter.
-  const auto gradients = [&](const RunConfig& run) {
-    Context ctx = cpu_context(1);
-    Replica alone;
-    Trainer trainer(ctx, run, alone);
-    const double loss = trainer.train_step().loss;
-    std::vector<std::vector<double>> values{{loss}};
-    for (const Parameter& p : trainer.model().parameters().list()) {
-      values.push_back(to_host<double>(ctx, cast(ctx, p.grad, Dtype::f64)));
-    }
-    return values;
-  };
   for (const auto& [dtype, limit] :
        {std::pair{"f64", 1e-12}, std::pair{"f32", 1e-6}, std::pair{"bf16", 1e-2}}) {
-    const auto whole = gradients(run_with(8, dtype));
+    const auto whole = first_gradients(ctx, run_with(8, dtype));
     for (int64_t batch : {1, 2, 4}) {
-      const auto parts = gradients(run_with(batch, dtype));
+      const auto parts = first_gradients(ctx, run_with(batch, dtype));
       for (size_t i = 0; i < whole.size(); ++i) {
         INFO(dtype << ", micro-batches of " << batch << ", tensor " << i);
         CHECK(relative_difference(parts[i], whole[i]) <= limit);
@@ -205,6 +156,50 @@ TEST_CASE("an out-dir that holds a run is refused unless it is resumed", "[train
     CHECK(line.starts_with("{\"step\":" + std::to_string(lines) + ","));
   }
   CHECK(lines == 4);
+}
+
+TEST_CASE("a validation of 0 steps reads all validation tokens", "[train]") {
+  const TemporaryFolder folder;
+  const auto loss_of = [&](const char* steps) {
+    const RunConfig run =
+        small_run(folder.path.string(), {std::string("train.eval_steps=") + steps});
+    Replica alone;
+    Trainer trainer(cpu_context(1), run, alone);
+    return trainer.validation_loss();
+  };
+  CHECK(loss_of("0") == loss_of("1000000"));
+  CHECK(loss_of("0") != loss_of("2"));
+}
+
+TEST_CASE("the best validation is the least of all that metrics.jsonl holds", "[train]") {
+  const TemporaryFolder folder;
+  RunConfig run = small_run(folder.path.string(), {"train.eval_interval=2", "train.max_steps=6"});
+  struct Best : TrainObserver {
+    void on_step(const StepReport& report) override {
+      if (!report.val_loss || *report.val_loss >= loss) return;
+      loss = *report.val_loss;
+      step = report.step;
+    }
+    double loss = 1e9;
+    int64_t step = 0;
+  } best;
+  Replica alone;
+  const std::atomic<bool> stop{false};
+  const auto check_best = [&](double learning_rate) {
+    run.train.learning_rate = learning_rate;
+    Trainer trainer(cpu_context(1), run, alone);
+    CHECK_FALSE(trainer.best_validation());
+    trainer.run(best, stop);
+    REQUIRE(trainer.best_validation());
+    CHECK(trainer.best_validation()->loss == best.loss);
+    CHECK(trainer.best_validation()->step == best.step);
+  };
+  check_best(0.003);
+  CHECK(best.step == 6);
+  run.train.resume = "auto";
+  run.train.max_steps = 12;
+  check_best(1.0);  // only makes it worse
+  CHECK(best.step == 6);
 }
 
 TEST_CASE("a stop finishes the step and saves", "[train]") {

@@ -2,55 +2,75 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/copy.h"
 #include "core/error.h"
+#include "core/parallel.h"
 #include "train/adamw/adamw_kernels.h"
 
 namespace xtrain {
+
+namespace {
+
+// Cuts what is to be updated into pieces whose borders are multiples of kElementBlock in the
+// arenas, so that devices can walk through them in aligned steps.
+Tensor make_pieces(const Context& ctx, const ParameterSet& parameters, ArenaRange owned) {
+  std::vector<int64_t> rows;
+  for (const Parameter& p : parameters.list()) {
+    if (!p.trainable) continue;
+    const int64_t end = std::min(p.offset + numel_of(p.shape), owned.end);
+    const bool decays = p.kind != ParameterKind::vector;
+    for (int64_t begin = std::max(p.offset, owned.begin); begin < end;) {
+      const int64_t border = std::min(end, (begin / kElementBlock + 1) * kElementBlock);
+      rows.insert(rows.end(), {begin, border, decays});
+      begin = border;
+    }
+  }
+  const int64_t pieces = static_cast<int64_t>(rows.size()) / kArenaPieceFields;
+  return from_host(ctx, rows, {pieces, kArenaPieceFields});
+}
+
+}  // namespace
 
 AdamW::AdamW(const Context& ctx, ParameterSet& parameters, const AdamWOptions& options,
              ArenaRange owned)
     : parameters_(parameters),
       options_(options),
-      owned_(owned),
       masters_(cast(ctx, parameters.values(), accumulator_dtype(parameters.values().dtype()))),
       first_moments_(zeros(ctx, masters_.shape(), masters_.dtype())),
-      second_moments_(zeros(ctx, masters_.shape(), masters_.dtype())) {}
+      second_moments_(zeros(ctx, masters_.shape(), masters_.dtype())),
+      pieces_(make_pieces(ctx, parameters, owned)) {}
 
 void AdamW::initialize(const Context& ctx, uint64_t seed) {
   for (const Parameter& p : parameters_.list()) copy(ctx, initial_value(ctx, p, seed), master(p));
   masters_changed(ctx);
 }
 
-void AdamW::step(const Context& ctx, int64_t step, double learning_rate, double grad_factor) {
+std::array<double, 3> AdamW::step_scalars(int64_t step, double learning_rate) const {
   check(step >= 1, "adamw: steps count from 1; got ", step);
   const double t = static_cast<double>(step);
-  AdamWFactors factors{options_.beta1,
-                       options_.beta2,
-                       options_.eps,
-                       0.0,
-                       learning_rate / (1.0 - std::pow(options_.beta1, t)),
-                       1.0 / std::sqrt(1.0 - std::pow(options_.beta2, t)),
-                       grad_factor};
+  return {learning_rate, 1.0 / (1.0 - std::pow(options_.beta1, t)),
+          1.0 / std::sqrt(1.0 - std::pow(options_.beta2, t))};
+}
+
+void AdamW::step(const Context& ctx, const Tensor& scalars, const Tensor& scale) {
+  check(scalars.shape() == Shape{3} && scale.shape() == Shape{kGradScaleFields},
+        "adamw: scalars must be [3] and scale [4]; got ", scalars.shape(), " and ", scale.shape());
+  check(scalars.device() == ctx.device && scale.device() == ctx.device,
+        "adamw: scalars and scale must lie on the context's device ", ctx.device, "; got ",
+        scalars.device(), " and ", scale.device());
   dispatch(ctx, parameters_.values(), "adamw", [&](auto device, auto scalar) {
     using T = decltype(scalar);
     using A = Accumulator<T>;
-    T* values = Tensor(parameters_.values()).template mutable_data<T>();
-    A* w = masters_.template mutable_data<A>();
-    A* m = first_moments_.template mutable_data<A>();
-    A* v = second_moments_.template mutable_data<A>();
-    const A* grads = parameters_.grads().template data<A>();
-    for (const Parameter& p : parameters_.list()) {
-      if (!p.trainable) continue;
-      const int64_t begin = std::max(p.offset, owned_.begin);
-      const int64_t end = std::min(p.offset + numel_of(p.shape), owned_.end);
-      if (begin >= end) continue;
-      const bool decays = p.kind != ParameterKind::vector;
-      factors.decay = decays ? learning_rate * options_.weight_decay : 0.0;
-      adamw_update(device, factors, end - begin, grads + begin, w + begin, m + begin, v + begin,
-                   values + begin);
-    }
+    AdamWArenas<T> arenas;
+    arenas.grads = parameters_.grads().template data<A>();
+    arenas.w = masters_.template mutable_data<A>();
+    arenas.m = first_moments_.template mutable_data<A>();
+    arenas.v = second_moments_.template mutable_data<A>();
+    arenas.values = Tensor(parameters_.values()).template mutable_data<T>();
+    adamw_update(device, options_, scalars.data<double>(), scale.data<double>(), pieces_.size(0),
+                 pieces_.data<int64_t>(), arenas);
   });
 }
 

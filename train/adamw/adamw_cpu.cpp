@@ -1,35 +1,36 @@
-#include <cmath>
+#include <type_traits>
 
 #include "core/parallel.h"
 #include "train/adamw/adamw_kernels.h"
+#include "train/clip_kernels.h"
 
 namespace xtrain {
 
-template <class T, class A>
-void adamw_update(const Cpu& cpu, const AdamWFactors& f, int64_t n, const A* grad, A* w, A* m, A* v,
-                  T* value) {
-  const A beta1 = static_cast<A>(f.beta1), beta2 = static_cast<A>(f.beta2);
-  const A fresh1 = static_cast<A>(1.0 - f.beta1), fresh2 = static_cast<A>(1.0 - f.beta2);
-  const A decay = static_cast<A>(f.decay), rate = static_cast<A>(f.rate);
-  const A root_scale = static_cast<A>(f.root_scale), eps = static_cast<A>(f.eps);
-  const A grad_factor = static_cast<A>(f.grad_factor);
-  parallel_blocks(cpu, n, kElementBlock, [&](int64_t begin, int64_t end) {
+template <class T>
+void adamw_update(const Cpu& cpu, const AdamWOptions& options, const double* scalars,
+                  const double* scale, int64_t pieces, const int64_t* table,
+                  const AdamWArenas<T>& arenas) {
+  using A = Accumulator<T>;
+  const GradScale grad = load_grad_scale(scale);
+  if (grad.finite == 0.0) return;
+  const AdamWFactors<A> factors = adamw_factors<A>(options, scalars, grad.factor);
+  parallel_for(cpu, pieces, [&](int64_t i) {
+    const ArenaPiece piece = piece_at(table, i);
+    const A decay = piece.decays ? factors.decay : A{0};
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const A g = grad[i] * grad_factor;
-      m[i] = beta1 * m[i] + fresh1 * g;
-      v[i] = beta2 * v[i] + fresh2 * g * g;
-      w[i] = w[i] - decay * w[i] - rate * m[i] / (std::sqrt(v[i]) * root_scale + eps);
-      value[i] = static_cast<T>(w[i]);
+    for (int64_t j = piece.begin; j < piece.end; ++j) {
+      adamw_element(factors, decay, arenas.grads[j], arenas.w[j], arenas.m[j], arenas.v[j]);
+      if constexpr (!std::is_same_v<T, A>) arenas.values[j] = static_cast<T>(arenas.w[j]);
     }
   });
 }
 
-template void adamw_update(const Cpu&, const AdamWFactors&, int64_t, const double*, double*,
-                           double*, double*, double*);
-template void adamw_update(const Cpu&, const AdamWFactors&, int64_t, const float*, float*, float*,
-                           float*, float*);
-template void adamw_update(const Cpu&, const AdamWFactors&, int64_t, const float*, float*, float*,
-                           float*, BFloat16*);
+#define XT_ADAMW(T)                                                                         \
+  template void adamw_update(const Cpu&, const AdamWOptions&, const double*, const double*, \
+                             int64_t, const int64_t*, const AdamWArenas<T>&);
+XT_ADAMW(double)
+XT_ADAMW(float)
+XT_ADAMW(BFloat16)
+#undef XT_ADAMW
 
 }  // namespace xtrain

@@ -29,6 +29,7 @@ class ShuffledWindows {
   // needs.
   ShuffledWindows(std::shared_ptr<const TokenSource> source, int64_t seq_len, uint64_t seed);
 
+  int64_t seq_len() const { return seq_len_; }
   int64_t windows_per_epoch() const { return windows_; }
   int64_t epoch_of(int64_t sequence) const { return sequence / windows_; }
   int64_t start_of(int64_t sequence) const;  // offset of its first input in the source

@@ -1,0 +1,152 @@
+#pragma once
+// Loops of kernels that compute each element by itself from the elements at its place, in the
+// accumulator type. They move 16 bytes a thread and tensor at once where the tensors allow it.
+
+#include <cuda_bf16.h>
+
+#include <utility>
+
+#include "core/cuda/launch.h"
+#include "core/cuda/pack.h"
+
+namespace xtrain {
+
+// Neighbouring elements in registers.
+template <class A, int kCount>
+struct Values {
+  A at[kCount];
+};
+
+// kCount is 1 or a multiple of a pack; `x` must then lie at a multiple of 16 bytes.
+template <int kCount, class T>
+__device__ Values<Accumulator<T>, kCount> load_values(const T* x) {
+  Values<Accumulator<T>, kCount> values;
+  if constexpr (kCount == 1) {
+    values.at[0] = static_cast<Accumulator<T>>(*x);
+  } else {
+    static_assert(kCount % kPackSize<T> == 0);
+#pragma unroll
+    for (int i = 0; i < kCount; i += kPackSize<T>) {
+      const Pack<T> pack = load_pack(x + i);
+#pragma unroll
+      for (int j = 0; j < kPackSize<T>; ++j) {
+        values.at[i + j] = static_cast<Accumulator<T>>(pack.value[j]);
+      }
+    }
+  }
+  return values;
+}
+
+template <class T>
+__device__ Pack<T> rounded_pack(const Accumulator<T>* values) {
+  Pack<T> pack;
+#pragma unroll
+  for (int j = 0; j < kPackSize<T>; ++j) pack.value[j] = values[j];
+  return pack;
+}
+// One instruction rounds two elements.
+template <>
+inline __device__ Pack<BFloat16> rounded_pack<BFloat16>(const float* values) {
+  Pack<BFloat16> pack;
+  auto* pairs = reinterpret_cast<__nv_bfloat162*>(&pack);
+#pragma unroll
+  for (int j = 0; j < kPackSize<BFloat16> / 2; ++j) {
+    pairs[j] = __floats2bfloat162_rn(values[2 * j], values[2 * j + 1]);
+  }
+  return pack;
+}
+
+template <class T, int kCount>
+__device__ void store_values(T* y, const Values<Accumulator<T>, kCount>& values) {
+  if constexpr (kCount == 1) {
+    *y = static_cast<T>(values.at[0]);
+  } else {
+    static_assert(kCount % kPackSize<T> == 0);
+#pragma unroll
+    for (int i = 0; i < kCount; i += kPackSize<T>) {
+      store_pack(y + i, rounded_pack<T>(values.at + i));
+    }
+  }
+}
+
+// The tensors that a function of kCount arguments reads.
+template <class T, int kTensors>
+struct Inputs {
+  const T* data[kTensors];
+};
+
+// f of each place's elements, one from each input.
+template <class F, class A, int kCount, size_t... kInput>
+__device__ Values<A, kCount> apply(F f, const Values<A, kCount>* x,
+                                   std::index_sequence<kInput...>) {
+  Values<A, kCount> y;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) y.at[i] = f(x[kInput].at[i]...);
+  return y;
+}
+
+inline constexpr int kMapThreads = 256;
+
+// A thread has kRuns runs of kCount elements under way, a block's width apart.
+template <int kCount, int kRuns, class F, class Out, class T, int kTensors>
+__global__ void __launch_bounds__(kMapThreads)
+    map_runs(F f, int64_t begin, int64_t end, Inputs<T, kTensors> x, Out* y) {
+  using A = Accumulator<T>;
+  constexpr int64_t kStep = int64_t{kMapThreads} * kCount, kBlock = kRuns * kStep;
+  for (int64_t first = begin + blockIdx.x * kBlock + threadIdx.x * kCount; first < end;
+       first += gridDim.x * kBlock) {
+    Values<A, kCount> in[kRuns][kTensors];
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) {
+      const int64_t i = first + r * kStep;
+      if (i >= end) break;
+#pragma unroll
+      for (int t = 0; t < kTensors; ++t) in[r][t] = load_values<kCount>(x.data[t] + i);
+    }
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) {
+      const int64_t i = first + r * kStep;
+      if (i >= end) break;
+      store_values(y + i, apply(f, in[r], std::make_index_sequence<kTensors>()));
+    }
+  }
+}
+
+// y[i] = f(x[i], rest[i]...) for n contiguous elements. y may be an input.
+template <class F, class Out, class T, class... Rest>
+void map(const Cuda& cuda, F f, int64_t n, Out* y, const T* x, const Rest*... rest) {
+  constexpr int kTensors = 1 + sizeof...(Rest), kCount = kPackSize<T>, kRuns = 2;
+  const Inputs<T, kTensors> inputs{{x, rest...}};
+  int64_t packed = 0;
+  if (fits_packs(0, y, x, rest...)) {
+    packed = n / kCount * kCount;
+    XT_LAUNCH(cuda, (LaunchShape{grid_for(packed, kMapThreads * kCount * kRuns), kMapThreads}),
+              (map_runs<kCount, kRuns, F, Out, T, kTensors>), f, int64_t{0}, packed, inputs, y);
+  }
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(n - packed, kMapThreads), kMapThreads}),
+            (map_runs<1, 1, F, Out, T, kTensors>), f, packed, n, inputs, y);
+}
+
+template <class F, class A>
+struct ValueOf {
+  __device__ A operator()(A x) const { return F::value(x); }
+};
+
+template <class F, class A>
+struct ChainRule {
+  __device__ A operator()(A kept, A dy) const { return dy * F::slope(kept); }
+};
+
+// y[i] = F::value(x[i])
+template <class F, class T>
+void elementwise_forward(const Cuda& cuda, F, int64_t n, const T* x, T* y) {
+  map(cuda, ValueOf<F, Accumulator<T>>(), n, y, x);
+}
+
+// dx[i] = dy[i] F::slope(kept[i]); dx may be dy.
+template <class F, class T>
+void elementwise_backward(const Cuda& cuda, F, int64_t n, const T* kept, const T* dy, T* dx) {
+  map(cuda, ChainRule<F, Accumulator<T>>(), n, dx, kept, dy);
+}
+
+}  // namespace xtrain

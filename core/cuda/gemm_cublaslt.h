@@ -1,0 +1,48 @@
+#pragma once
+// Matrix products by cuBLASLt. What it needs to know about a problem is found out once and kept.
+
+#include <cublasLt.h>
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "core/cuda/queue_cuda.h"
+
+namespace xtrain {
+
+// A strided batch of products as cuBLAS sees it. Matrices lie by columns there, so rows of ours are
+// its columns: c = a b by rows is c^T = b^T a^T by columns, with the operands exchanged.
+struct LibraryProblem {
+  struct Matrix {
+    int64_t ld = 0, batch_stride = 0;
+    cublasOperation_t op = CUBLAS_OP_N;
+    int64_t alignment = 0;  // bytes, a power of two that divides every matrix's address
+    auto operator<=>(const Matrix&) const = default;
+  };
+  int64_t m = 0, n = 0, k = 0, batches = 0;
+  Matrix a, b, c;
+  cudaDataType_t operand_type = CUDA_R_32F, result_type = CUDA_R_32F;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  auto operator<=>(const LibraryProblem&) const = default;
+};
+
+class CublasLtPlan;
+
+// The plans of a queue.
+class CublasLtPlans {
+ public:
+  CublasLtPlans();
+  ~CublasLtPlans();
+
+  // Runs the product on the queue; false when cuBLASLt has no way to. f32 and bf16 operands only.
+  // The same problem always takes the same way, which sums in a fixed order.
+  bool run(const CudaQueue& queue, const LibraryProblem& problem, float alpha, const void* a,
+           const void* b, float beta, void* c);
+
+ private:
+  std::map<LibraryProblem, std::unique_ptr<CublasLtPlan>> plans_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,107 @@
+// Matrix products by NVIDIA's libraries: cuBLASLt for f32 and bf16, cuBLAS for f64 and for what
+// cuBLASLt does not take.
+
+#include <algorithm>
+
+#include "core/cuda/check.h"
+#include "core/cuda/gemm_backends_cuda.h"
+#include "core/cuda/gemm_cublaslt.h"
+
+namespace xtrain {
+namespace {
+
+template <class T>
+constexpr cudaDataType_t kType = std::is_same_v<T, double>  ? CUDA_R_64F
+                                 : std::is_same_v<T, float> ? CUDA_R_32F
+                                                            : CUDA_R_16BF;
+
+// The largest power of two, up to 16, of which all these numbers of bytes are multiples.
+int64_t common_alignment(std::initializer_list<int64_t> bytes) {
+  int64_t all = 16;
+  for (int64_t b : bytes) all |= b;
+  return all & -all;
+}
+
+template <class T>
+LibraryProblem::Matrix library_matrix(const T* x, int64_t ld, bool transposed,
+                                      int64_t batch_stride) {
+  constexpr int64_t kSize = sizeof(T);
+  return {ld, batch_stride, transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+          common_alignment({static_cast<int64_t>(reinterpret_cast<uintptr_t>(x)), ld * kSize,
+                            batch_stride * kSize})};
+}
+
+void run_cublas(const CudaQueue& queue, const LibraryProblem& p, const void* alpha, const void* a,
+                const void* b, const void* beta, void* c) {
+  XT_CUDA(cublasGemmStridedBatchedEx_64(
+      queue.cublas(), p.a.op, p.b.op, p.m, p.n, p.k, alpha, a, p.operand_type, p.a.ld,
+      p.a.batch_stride, b, p.operand_type, p.b.ld, p.b.batch_stride, beta, c, p.result_type, p.c.ld,
+      p.c.batch_stride, p.batches, p.compute, CUBLAS_GEMM_DEFAULT));
+}
+
+// `batches` matrices, their strides given.
+template <class T, class Out>
+void run_strided_batch(CudaQueue& queue, const GemmProblem& p, int64_t batches,
+                       const int64_t (&stride)[3], const T* a, const T* b, Out* c, bool tf32) {
+  LibraryProblem library{p.n,
+                         p.m,
+                         p.k,
+                         batches,
+                         library_matrix(b, p.b.ld, p.b.transposed, stride[1]),
+                         library_matrix(a, p.a.ld, p.a.transposed, stride[0]),
+                         library_matrix(c, p.ldc, false, stride[2]),
+                         kType<T>,
+                         kType<Out>,
+                         CUBLAS_COMPUTE_32F};
+  if constexpr (std::is_same_v<T, double>) {
+    library.compute = CUBLAS_COMPUTE_64F;
+    run_cublas(queue, library, &p.alpha, b, a, &p.beta, c);
+  } else {
+    if (tf32 && std::is_same_v<T, float>) library.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+    const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
+    if (!queue.cublas_lt_plans().run(queue, library, alpha, b, a, beta, c)) {
+      run_cublas(queue, library, &alpha, b, a, &beta, c);
+    }
+  }
+  if (queue.waits_after_launch()) XT_CUDA(cudaStreamSynchronize(queue.stream()));
+}
+
+}  // namespace
+
+// The libraries take one batch dimension: the longest of those that cannot be joined. The others
+// are a loop of calls.
+template <class T, class Out>
+void library_gemm(const Cuda& cuda, const GemmProblem& p, const T* a, const T* b, Out* c,
+                  bool tf32) {
+  // A product over nothing leaves beta * c; the libraries may refuse the strides of its operands.
+  if (p.k == 0) return naive_gemm(cuda, p, a, b, c);
+  constexpr int64_t kMostBatches = 65535;  // kernels count batches in a short dimension of the grid
+  StridedIndex<3> outer(p.batch, {p.batch_stride_a, p.batch_stride_b, p.batch_stride_c});
+  int64_t length = 1, stride[3] = {};
+  if (outer.rank > 0) {
+    const int longest =
+        static_cast<int>(std::max_element(outer.size, outer.size + outer.rank) - outer.size);
+    std::swap(length, outer.size[longest]);
+    for (int t = 0; t < 3; ++t) std::swap(stride[t], outer.stride[t][longest]);
+  }
+  for (int64_t i = 0; i < outer.count / length; ++i) {
+    int64_t offset[3];
+    outer.offsets(i, offset);
+    for (int64_t first = 0; first < length; first += kMostBatches) {
+      run_strided_batch(queue_of(cuda), p, std::min(length - first, kMostBatches), stride,
+                        a + offset[0] + first * stride[0], b + offset[1] + first * stride[1],
+                        c + offset[2] + first * stride[2], tf32);
+    }
+  }
+}
+
+template void library_gemm(const Cuda&, const GemmProblem&, const double*, const double*, double*,
+                           bool);
+template void library_gemm(const Cuda&, const GemmProblem&, const float*, const float*, float*,
+                           bool);
+template void library_gemm(const Cuda&, const GemmProblem&, const BFloat16*, const BFloat16*,
+                           BFloat16*, bool);
+template void library_gemm(const Cuda&, const GemmProblem&, const BFloat16*, const BFloat16*,
+                           float*, bool);
+
+}  // namespace xtrain

@@ -1,0 +1,99 @@
+#include "core/cuda/queue_cuda.h"
+
+#include "core/cuda/check.h"
+#include "core/cuda/gemm_cublaslt.h"
+#include "core/error.h"
+
+namespace xtrain {
+namespace {
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(cudaStream_t stream) {
+    XT_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    XT_CUDA(cudaEventRecord(event_, stream));
+  }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  void wait() override { XT_CUDA(cudaEventSynchronize(event_)); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+GpuProperties read_properties(int device) {
+  const auto attribute = [device](cudaDeviceAttr which) {
+    int value = 0;
+    XT_CUDA(cudaDeviceGetAttribute(&value, which, device));
+    return value;
+  };
+  GpuProperties gpu;
+  gpu.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  gpu.shared_bytes_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  gpu.l2_bytes = attribute(cudaDevAttrL2CacheSize);
+  gpu.compute_capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
+                           attribute(cudaDevAttrComputeCapabilityMinor);
+  return gpu;
+}
+
+}  // namespace
+
+void fail_cuda(const char* expression, const char* reason, const char* file, int line) {
+  fail(expression, ": ", reason, " (", file, ":", line, ")");
+}
+
+CudaQueue::CudaQueue(int device, bool wait_after_launch)
+    : device_(device), wait_after_launch_(wait_after_launch) {
+  XT_CUDA(cudaSetDevice(device_));
+  gpu_ = read_properties(device_);
+  XT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  XT_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
+  XT_CUDA(cublasCreate(&cublas_));
+  XT_CUDA(cublasSetStream(cublas_, stream_));
+  XT_CUDA(cublasSetWorkspace(cublas_, workspace_, kWorkspaceBytes));
+  XT_CUDA(cublasLtCreate(&cublas_lt_));
+  cublas_lt_plans_ = std::make_unique<CublasLtPlans>();
+  XT_CUDA(cudaHostAlloc(&fault_.record, sizeof(Fault), cudaHostAllocMapped));
+  *fault_.record = Fault{};
+  XT_CUDA(cudaMalloc(&fault_.taken, sizeof(unsigned)));
+  XT_CUDA(cudaMemsetAsync(fault_.taken, 0, sizeof(unsigned), stream_));
+}
+
+CudaQueue::~CudaQueue() {
+  cudaStreamSynchronize(stream_);
+  cublasLtDestroy(cublas_lt_);
+  cublasDestroy(cublas_);
+  cudaFree(workspace_);
+  cudaFree(fault_.taken);
+  cudaFreeHost(fault_.record);
+  cudaStreamDestroy(stream_);
+}
+
+void CudaQueue::copy_in(const void* host, void* device, int64_t bytes) {
+  if (bytes == 0) return;
+  XT_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_));
+}
+
+void CudaQueue::copy_out(const void* device, void* host, int64_t bytes) {
+  if (bytes == 0) return;
+  XT_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_));
+}
+
+std::unique_ptr<Event> CudaQueue::record() {
+  return std::make_unique<CudaEvent>(stream_);
+}
+
+void CudaQueue::synchronize() {
+  XT_CUDA(cudaStreamSynchronize(stream_));
+  if (fault_.record->met) throw_fault();
+}
+
+void CudaQueue::throw_fault() {
+  const Fault fault = *fault_.record;
+  *fault_.record = Fault{};
+  XT_CUDA(cudaMemsetAsync(fault_.taken, 0, sizeof(unsigned), stream_));
+  fail_index(fault.rule, fault.position, fault.id);
+}
+
+}  // namespace xtrain

@@ -1,0 +1,74 @@
+#pragma once
+// A stream of one GPU with the library handles that work on it, made once and kept.
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <memory>
+
+#include "core/cuda/fault.h"
+#include "core/dispatch.h"
+#include "core/queue.h"
+
+namespace xtrain {
+
+struct GpuProperties {
+  int multiprocessors = 0;
+  int64_t shared_bytes_per_block = 0;  // the most that a kernel may ask for
+  int64_t l2_bytes = 0;
+  int compute_capability = 0;  // 90 for 9.0
+};
+
+class CublasLtPlans;
+
+class CudaQueue final : public Queue {
+ public:
+  // With wait_after_launch every launch is waited for, so that an error names its own kernel.
+  CudaQueue(int device, bool wait_after_launch);
+  ~CudaQueue() override;
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  void copy_in(const void* host, void* device, int64_t bytes) override;
+  void copy_out(const void* device, void* host, int64_t bytes) override;
+  std::unique_ptr<Event> record() override;
+  void synchronize() override;
+
+  cudaStream_t stream() const { return stream_; }
+  const GpuProperties& gpu() const { return gpu_; }
+  FaultSlot fault_slot() const { return fault_; }
+  bool waits_after_launch() const { return wait_after_launch_; }
+
+  // Handles on the stream; both share the workspace, since a stream runs one kernel at a time.
+  cublasHandle_t cublas() const { return cublas_; }
+  cublasLtHandle_t cublas_lt() const { return cublas_lt_; }
+  void* workspace() const { return workspace_; }
+  CublasLtPlans& cublas_lt_plans() const { return *cublas_lt_plans_; }  // core/cuda/gemm_cublaslt.h
+  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+
+ private:
+  void throw_fault();
+
+  int device_;
+  bool wait_after_launch_;
+  GpuProperties gpu_;
+  cudaStream_t stream_ = nullptr;
+  cublasHandle_t cublas_ = nullptr;
+  cublasLtHandle_t cublas_lt_ = nullptr;
+  void* workspace_ = nullptr;
+  std::unique_ptr<CublasLtPlans> cublas_lt_plans_;
+  FaultSlot fault_;
+};
+
+inline CudaQueue& queue_of(const Cuda& cuda) {
+  return static_cast<CudaQueue&>(*cuda.ctx.queue);
+}
+inline cudaStream_t stream_of(const Cuda& cuda) {
+  return queue_of(cuda).stream();
+}
+inline const GpuProperties& gpu_of(const Cuda& cuda) {
+  return queue_of(cuda).gpu();
+}
+
+}  // namespace xtrain

@@ -1,0 +1,186 @@
+#pragma once
+// What the tensor-core kernels of flash attention share. Rows and columns of a tile of scores are
+// spread over the lanes of a warp as core/cuda/mma.h says: lane 4g + t holds columns 2t and 2t + 1
+// of rows g and g + 8.
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <type_traits>
+
+#include "ops/attention/flash_cuda_kernels.h"
+
+namespace xtrain::flash_mma {
+
+// Whether every row of [batch, time, heads, D] begins at a multiple of 16 bytes, for whole pieces
+// of 16 bytes in D.
+inline bool rows_are_aligned(const BFloat16* x, const HeadStrides& strides, int64_t batch,
+                             int64_t time, int64_t heads) {
+  const auto fits = [](int64_t size, int64_t stride) { return size <= 1 || stride % 8 == 0; };
+  return reinterpret_cast<uintptr_t>(x) % 16 == 0 && fits(batch, strides.batch) &&
+         fits(time, strides.time) && fits(heads, strides.head);
+}
+
+inline bool inputs_are_aligned(const FlashProblem& p, const BFloat16* q, const BFloat16* k,
+                               const BFloat16* v) {
+  const AttentionSizes& n = p.sizes;
+  return rows_are_aligned(q, p.q, n.batch, n.queries, n.heads) &&
+         rows_are_aligned(k, p.k, n.batch, n.keys, n.kv_heads) &&
+         rows_are_aligned(v, p.v, n.batch, n.keys, n.kv_heads);
+}
+
+// Positions are 32-bit numbers in the kernels, and so is the number of blocks.
+inline bool sizes_fit(const AttentionSizes& n) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  return n.queries <= kMost && n.keys <= kMost &&
+         n.batch * n.heads * (std::max(n.queries, n.keys) / 32 + 1) <= kMost;
+}
+
+#if defined(__CUDACC__)
+
+inline constexpr float kLog2E = 1.44269504088896340736f;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// 2^x with a relative error of 2^-22, far below the rounding of bf16.
+__device__ inline float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Over the four lanes that share a row.
+__device__ inline float row_maximum(float x) {
+  x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
+  return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
+}
+__device__ inline float row_sum(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
+}
+
+// What some queries see together.
+struct alignas(16) SeenKeys {
+  int any_first = INT_MAX, any_end = 0;  // holds every key that some query sees
+  int all_first = 0, all_end = INT_MAX;  // keys that every query sees
+
+  __device__ void add(const KeyRange& range) {
+    all_first = max(all_first, range.first);
+    all_end = min(all_end, range.end);
+    if (range.first == range.end) return;
+    any_first = min(any_first, range.first);
+    any_end = max(any_end, range.end);
+  }
+  // The same over the queries of all lanes.
+  __device__ SeenKeys over_warp() const {
+    SeenKeys seen;
+    seen.any_first = __reduce_min_sync(kAllLanes, any_first);
+    seen.any_end = __reduce_max_sync(kAllLanes, any_end);
+    seen.all_first = __reduce_max_sync(kAllLanes, all_first);
+    seen.all_end = __reduce_min_sync(kAllLanes, all_end);
+    return seen;
+  }
+  __device__ bool some_in(int first, int end) const { return any_first < end && first < any_end; }
+  __device__ bool all_of(int first, int end) const { return all_first <= first && end <= all_end; }
+};
+
+// Whether dropout keeps columns 2t, 2t + 1 of rows g (bits 0, 1) and g + 8 (bits 2, 3) of a tile of
+// 16 queries x 8 keys; `key` is a multiple of 4. The lanes of a quad of keys share the drawing.
+__device__ inline unsigned kept_of_rows(const AttentionDropout& dropout, int64_t batch,
+                                        int64_t head, int64_t query, int64_t key) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const Philox4 words = dropout.words(batch, head, query + g + t % 2 * 8, key / 4 + t / 2);
+  unsigned drawn = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) drawn |= static_cast<unsigned>(dropout.keeps(words.word[i])) << i;
+  const unsigned other = __shfl_xor_sync(kAllLanes, drawn, 1);
+  return t % 2 == 0 ? (drawn & 3) | (other & 3) << 2 : (other >> 2) | (drawn >> 2) << 2;
+}
+
+// x [queries, keys] times the factors of dropout.
+template <int kRowTiles, int kColumnTiles>
+__device__ void drop_rows(float (&x)[kRowTiles][kColumnTiles][4], const AttentionDropout& dropout,
+                          int64_t batch, int64_t head, int64_t query, int64_t key) {
+  const float factor = static_cast<float>(dropout.kept);
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+      const unsigned kept = kept_of_rows(dropout, batch, head, query + m * 16, key + n * 8);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[m][n][i] *= kept >> i & 1 ? factor : 0.0f;
+    }
+  }
+}
+
+// x [queries, keys] becomes `hidden` where a query does not see a key. `ranges` are those of the
+// warp's queries.
+template <int kRowTiles, int kColumnTiles>
+__device__ void mask_rows(float (&x)[kRowTiles][kColumnTiles][4], const KeyRange* ranges,
+                          int first_key, float hidden) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const KeyRange range = ranges[m * 16 + h * 8 + g];
+      const unsigned count = range.end - range.first;
+      const unsigned offset = first_key + 2 * t - range.first;
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n) {
+        if (offset + n * 8 >= count) x[m][n][2 * h] = hidden;
+        if (offset + n * 8 + 1 >= count) x[m][n][2 * h + 1] = hidden;
+      }
+    }
+  }
+}
+
+// Writes neighbouring elements of a row of a gradient.
+__device__ inline void store_pair(const FlashGradient& gradient, int64_t offset, float x0,
+                                  float x1) {
+  const auto store = [&](auto* data) {
+    using Out = std::remove_pointer_t<decltype(data)>;
+    struct alignas(2 * sizeof(Out)) Pair {
+      Out first, second;
+    };
+    Out *a = data + offset, *b = a + gradient.dim;
+    const bool together = gradient.dim == 1 && reinterpret_cast<uintptr_t>(a) % sizeof(Pair) == 0;
+    if (gradient.accumulate) {
+      x0 += static_cast<float>(*a);
+      x1 += static_cast<float>(*b);
+    }
+    if (together) {
+      *reinterpret_cast<Pair*>(a) = Pair{Out(x0), Out(x1)};
+    } else {
+      *a = Out(x0);
+      *b = Out(x1);
+    }
+  };
+  gradient.wide ? store(static_cast<float*>(gradient.data))
+                : store(static_cast<BFloat16*>(gradient.data));
+}
+
+// gradient rows = (+=) scale * sums of a warp, for the kRowTiles * 16 rows from `row` of one head.
+template <int kRowTiles, int kColumnTiles>
+__device__ void store_rows(const FlashGradient& gradient, int64_t batch, int64_t head, int64_t row,
+                           int64_t rows, float scale,
+                           const float (&sums)[kRowTiles][kColumnTiles][4]) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int64_t start = batch * gradient.batch + head * gradient.head;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int64_t r = row + m * 16 + h * 8 + g;
+      if (r >= rows) continue;
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n) {
+        store_pair(gradient, start + r * gradient.time + (n * 8 + 2 * t) * gradient.dim,
+                   scale * sums[m][n][2 * h], scale * sums[m][n][2 * h + 1]);
+      }
+    }
+  }
+}
+
+#endif
+
+}  // namespace xtrain::flash_mma

@@ -1,0 +1,413 @@
+// Flash attention on the GPU against the CPU's oracle in f64, against composed attention on the
+// GPU, and against itself.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "core/copy.h"
+#include "ops/attention/flash_cuda_kernels.h"
+#include "support/catch.h"
+#include "support/gpu.h"
+#include "support/op_tests.h"
+#include "support/tolerance.h"
+
+using namespace xtrain;
+
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// One call of attention; by default causal, the queries being the last of the keys.
+struct Example {
+  std::string what = "";
+  int64_t batch = 2, queries = 1, keys = 1, heads = 2, kv_heads = 1, head_dim = 64;
+  bool causal = true;
+  int64_t window = 0;
+  std::vector<int32_t> position_base = {}, key_length = {};
+  bool documents = false;  // of 37 tokens, and every 50th query is blocked
+  double dropout = 0.0;
+  double magnitude = 1.0;  // of the queries
+
+  Shape query_shape() const { return {batch, queries, heads, head_dim}; }
+  Shape key_shape() const { return {batch, keys, kv_heads, head_dim}; }
+  // Terms of the longest sum.
+  int64_t reduction() const { return std::max({head_dim, keys, queries * heads / kv_heads}); }
+};
+
+std::ostream& operator<<(std::ostream& out, const Example& e) {
+  return out << e.what << " queries " << e.queries << ", keys " << e.keys << ", heads " << e.heads
+             << " to " << e.kv_heads << ", head_dim " << e.head_dim << ", dropout " << e.dropout;
+}
+
+// Of bf16 numbers, so that all dtypes are fed the same.
+Tensor random_tensor(const Context& ctx, const Shape& shape, uint64_t site, double magnitude) {
+  const RandomStream stream = random_stream(11, 0, site);
+  std::vector<double> values(numel_of(shape));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = magnitude * random_normal(stream, 0, i);
+  return cast(ctx, cast(ctx, from_host(ctx, values, shape), Dtype::bf16), Dtype::f64);
+}
+
+struct Inputs {
+  Tensor q, k, v, dy;
+};
+
+// In f64 on the CPU.
+Inputs random_inputs(const Example& e) {
+  const Context ctx = cpu_context(1);
+  return Inputs{random_tensor(ctx, e.query_shape(), 0, e.magnitude),
+                random_tensor(ctx, e.key_shape(), 1, 1.0),
+                random_tensor(ctx, e.key_shape(), 2, 1.0),
+                random_tensor(ctx, e.query_shape(), 3, 1.0)};
+}
+
+Inputs on_gpu(const Inputs& in, Dtype dtype) {
+  const Context host = cpu_context(1), &gpu = test_cuda_context();
+  const auto move = [&](const Tensor& x) {
+    return cast(gpu, from_host(gpu, to_host<double>(host, x), x.shape()), dtype);
+  };
+  return Inputs{move(in.q), move(in.k), move(in.v), move(in.dy)};
+}
+
+Inputs random_inputs_on_gpu(const Example& e, Dtype dtype) {
+  return on_gpu(random_inputs(e), dtype);
+}
+
+AttentionOptions options_of(const Context& ctx, const Example& e) {
+  AttentionOptions options;
+  options.dropout = Dropout{.p = e.dropout, .site = 5};
+  options.mask = causal_mask(ctx, e.batch, e.queries, e.keys);
+  options.mask.causal = e.causal;
+  options.mask.window = e.window;
+  if (!e.position_base.empty()) {
+    options.mask.position_base = from_host(ctx, e.position_base, {e.batch});
+  }
+  if (!e.key_length.empty()) options.mask.key_length = from_host(ctx, e.key_length, {e.batch});
+  if (e.documents) {
+    std::vector<int32_t> start(e.batch * e.queries);
+    for (size_t i = 0; i < start.size(); ++i) {
+      const int32_t t = static_cast<int32_t>(i % e.queries);
+      start[i] = t % 50 == 49 ? INT32_MAX : t / 37 * 37;
+    }
+    options.mask.document_start = from_host(ctx, start, {e.batch, e.queries});
+  }
+  return options;
+}
+
+std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
+  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
+}
+
+struct Results {
+  std::vector<double> o, dq, dk, dv;
+
+  bool operator==(const Results&) const = default;
+};
+
+Results run(Context ctx, const Inputs& in, const AttentionOptions& options, AttentionKind kind) {
+  ctx.training = true;
+  const Tensor step = from_host(ctx, std::vector<int64_t>{3}, {1});
+  ctx.random = RandomKey{.seed = 17, .step = step.data<int64_t>()};
+  Tape tape(ctx);
+  const Var q = tape.leaf(in.q), k = tape.leaf(in.k), v = tape.leaf(in.v);
+  const Var o = attention(ctx, q, k, v, options, kind);
+  tape.backward(std::span(&o, 1), std::span(&in.dy, 1));
+  return Results{as_doubles(ctx, o.value), as_doubles(ctx, tape.grad(q)),
+                 as_doubles(ctx, tape.grad(k)), as_doubles(ctx, tape.grad(v))};
+}
+
+void check_close(const Results& got, const Results& reference, double limit) {
+  CHECK(relative_difference(got.o, reference.o) <= limit);
+  CHECK(relative_difference(got.dq, reference.dq) <= limit);
+  CHECK(relative_difference(got.dk, reference.dk) <= limit);
+  CHECK(relative_difference(got.dv, reference.dv) <= limit);
+}
+
+Results run_on_gpu(const Example& e, const Inputs& in, Dtype dtype, AttentionKind kind) {
+  const Context& ctx = test_cuda_context();
+  return run(ctx, on_gpu(in, dtype), options_of(ctx, e), kind);
+}
+
+void check_example(const Example& e) {
+  const Context cpu = cpu_context();
+  const Inputs in = random_inputs(e);
+  const Results oracle = run(cpu, in, options_of(cpu, e), AttentionKind::flash);
+  for (Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+    INFO(dtype << ": " << e);
+    const Results flash = run_on_gpu(e, in, dtype, AttentionKind::flash);
+    // The error of a score grows with it, and that of its exponential is as large.
+    const double terms = static_cast<double>(e.reduction()) * e.magnitude * e.magnitude;
+    check_close(flash, oracle, tolerance(dtype, static_cast<int64_t>(terms)));
+    if (e.magnitude > 1.0) continue;
+    check_close(flash, run_on_gpu(e, in, dtype, AttentionKind::composed), twin_tolerance(dtype));
+  }
+}
+
+std::vector<Example> mask_examples(int64_t head_dim) {
+  std::vector<Example> examples = {
+      {.what = "fewer queries than keys", .queries = 70, .keys = 190},
+      {.what = "more queries than keys", .queries = 190, .keys = 70},
+      {.what = "no mask", .queries = 100, .keys = 131, .causal = false},
+      {.what = "window", .queries = 300, .keys = 300, .window = 40},
+      {.what = "wide window", .queries = 200, .keys = 200, .window = 130},
+      {.what = "window without causal", .queries = 150, .keys = 150, .causal = false, .window = 70},
+      {.what = "caches of different length",
+       .queries = 20,
+       .keys = 90,
+       .position_base = {50, 3},
+       .key_length = {70, 23}},
+      {.what = "a sequence without keys",
+       .queries = 70,
+       .keys = 70,
+       .causal = false,
+       .key_length = {33, 0}},
+      {.what = "documents", .queries = 260, .keys = 260, .documents = true},
+      {.what = "documents and a window",
+       .queries = 130,
+       .keys = 130,
+       .window = 20,
+       .documents = true},
+      {.what = "no queries", .queries = 0, .keys = 70},
+      {.what = "no keys", .queries = 70, .keys = 0},
+      {.what = "no sequences", .batch = 0, .queries = 70, .keys = 70},
+  };
+  for (Example& e : examples) e.head_dim = head_dim;
+  return examples;
+}
+
+// The inputs inside of larger tensors that hold NaN everywhere else.
+Tensor surrounded_by_nan(const Context& ctx, const Tensor& x) {
+  const Shape& n = x.shape();
+  Tensor large = empty(ctx, {n[0] + 2, n[1] + 3, n[2] + 1, n[3] + 24}, x.dtype());
+  fill(ctx, large, kNaN);
+  Tensor middle = large;
+  const int64_t start[] = {1, 2, 0, 8};
+  for (int d = 0; d < 4; ++d) middle = middle.slice(d, start[d], n[d]);
+  copy(ctx, x, middle);
+  return middle;
+}
+
+// Leaves NaN in the memory that the next tensors get.
+void poison_pool(const Context& ctx) {
+  std::vector<Tensor> taken;
+  for (int64_t elements = 64; elements <= 1 << 20; elements *= 2) {
+    for (int i = 0; i < 6; ++i) {
+      taken.push_back(empty(ctx, {elements}, Dtype::f32));
+      fill(ctx, taken.back(), kNaN);
+    }
+  }
+}
+
+template <class T>
+FlashProblem problem_of(const Inputs& in, const AttentionOptions& options) {
+  const auto strides = [](const Tensor& x) {
+    return HeadStrides{x.stride(0), x.stride(1), x.stride(2)};
+  };
+  const AttentionSizes n{in.q.size(0), in.q.size(1), in.k.size(1),
+                         in.q.size(2), in.k.size(2), in.q.size(3)};
+  return FlashProblem{n,
+                      1.0 / std::sqrt(static_cast<double>(n.head_dim)),
+                      VisibleKeys(options.mask, n.queries, n.keys),
+                      false,
+                      {},
+                      strides(in.q),
+                      strides(in.k),
+                      strides(in.v)};
+}
+
+FlashGradient gradient_of(Tensor& x) {
+  return FlashGradient{
+      x.mutable_data<float>(), true, false, x.stride(0), x.stride(1), x.stride(2), x.stride(3)};
+}
+
+// What one kernel computes by itself, and whether the choice falls on it.
+template <class T>
+Results run_kernel(const Context& ctx, const Inputs& in, const AttentionOptions& options,
+                   FlashKernel kernel) {
+  const Cuda cuda{ctx};
+  const FlashProblem problem = problem_of<T>(in, options);
+  const AttentionSizes& n = problem.sizes;
+  Tensor o = empty(ctx, in.q.shape(), dtype_of<T>);
+  Tensor log_sum = empty(ctx, {n.batch, n.heads, n.queries}, Dtype::f32);
+  Tensor dq = empty(ctx, in.q.shape(), Dtype::f32), dk = empty(ctx, in.k.shape(), Dtype::f32),
+         dv = empty(ctx, in.v.shape(), Dtype::f32);
+  const FlashForward<T> forward{problem,        in.q.data<T>(),      in.k.data<T>(),
+                                in.v.data<T>(), o.mutable_data<T>(), log_sum.mutable_data<float>()};
+  const FlashBackward<T> backward{
+      problem,         forward.q,       forward.k,       forward.v,       forward.o,
+      forward.log_sum, in.dy.data<T>(), gradient_of(dq), gradient_of(dk), gradient_of(dv)};
+  if constexpr (kCudaBuilt) {
+    CHECK(flash_kernel(cuda, forward) == kernel);
+    CHECK(flash_kernel(cuda, backward) == kernel);
+    if (kernel == FlashKernel::ffma) {
+      ffma_forward(cuda, forward);
+      ffma_backward(cuda, backward);
+    } else if constexpr (std::is_same_v<T, BFloat16>) {
+      mma_forward(cuda, forward);
+      mma_backward(cuda, backward);
+    }
+  }
+  return Results{as_doubles(ctx, o), as_doubles(ctx, dq), as_doubles(ctx, dk), as_doubles(ctx, dv)};
+}
+
+template <class T>
+void check_runs(const Context& ctx, const Inputs& in, const Example& e, FlashKernel kernel) {
+  INFO(dtype_of<T> << ": " << e);
+  const AttentionOptions options = options_of(ctx, e);
+  CHECK(run(ctx, in, options, AttentionKind::flash) == run_kernel<T>(ctx, in, options, kernel));
+}
+
+}  // namespace
+
+TEST_CASE("flash attention on the GPU is right for every head_dim and around tiles", "[cuda]") {
+  for (int64_t head_dim : {1, 8, 16, 20, 32, 64, 80, 96, 128, 192, 256}) {
+    for (int64_t length : {7, 63, 64, 65, 129}) {
+      check_example({.queries = length, .keys = length, .head_dim = head_dim});
+    }
+  }
+}
+
+TEST_CASE("flash attention on the GPU of a single key gives its value", "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  for (int64_t head_dim : {1, 8, 16, 20, 32, 64, 80, 96, 128, 192, 256}) {
+    const Example e{.heads = 2, .kv_heads = 2, .head_dim = head_dim};
+    const Inputs in = random_inputs(e);
+    for (Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+      INFO(dtype << ", head_dim " << head_dim);
+      const Results got = run(ctx, on_gpu(in, dtype), options_of(ctx, e), AttentionKind::flash);
+      CHECK(got.o == as_doubles(cpu_context(1), in.v));
+      CHECK(got.dv == as_doubles(cpu_context(1), in.dy));
+      const auto vanishes = [&](double x) { return std::abs(x) <= tolerance(dtype, head_dim); };
+      CHECK(std::all_of(got.dq.begin(), got.dq.end(), vanishes));
+      CHECK(std::all_of(got.dk.begin(), got.dk.end(), vanishes));
+    }
+  }
+}
+
+TEST_CASE("flash attention on the GPU is right for every mask, group and with dropout", "[cuda]") {
+  for (int64_t head_dim : {20, 64, 128}) {
+    for (Example e : mask_examples(head_dim)) {
+      for (int64_t group : {1, 4, 8}) {
+        e.kv_heads = group == 8 ? 1 : 2;
+        e.heads = group * e.kv_heads;
+        for (double dropout : {0.0, 0.3}) {
+          e.dropout = dropout;
+          check_example(e);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("flash attention on the GPU is right for large scores", "[cuda]") {
+  for (int64_t head_dim : {16, 64, 128}) {
+    check_example({.queries = 130, .keys = 130, .head_dim = head_dim, .magnitude = 10.0});
+  }
+}
+
+TEST_CASE("flash attention on the GPU reads and keeps nothing but its inputs", "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  for (int64_t head_dim : {7, 20, 64, 128}) {
+    Example e{.queries = 90, .keys = 131, .heads = 4, .kv_heads = 2, .head_dim = head_dim};
+    e.key_length = {131, 77};
+    for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      INFO(dtype << ", head_dim " << head_dim);
+      const Inputs in = random_inputs_on_gpu(e, dtype);
+      const AttentionOptions options = options_of(ctx, e);
+      const Results expected = run(ctx, in, options, AttentionKind::flash);
+      const Inputs poisoned{surrounded_by_nan(ctx, in.q), surrounded_by_nan(ctx, in.k),
+                            surrounded_by_nan(ctx, in.v), surrounded_by_nan(ctx, in.dy)};
+      for (Tensor keys : {poisoned.k, poisoned.v}) {
+        fill(ctx, keys.slice(0, 1, 1).slice(1, 77, 131 - 77), kNaN);
+      }
+      poison_pool(ctx);
+      const Results got = run(ctx, poisoned, options, AttentionKind::flash);
+      CHECK(got == expected);
+      CHECK(std::all_of(got.dk.end() - (131 - 77) * 2 * head_dim, got.dk.end(),
+                        [](double x) { return x == 0.0; }));
+    }
+  }
+}
+
+TEST_CASE("flash attention on the GPU gives the same bits every time", "[cuda]") {
+  for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (int64_t head_dim : {20, 64, 128}) {
+      INFO(dtype << ", head_dim " << head_dim);
+      Example e{.queries = 300, .keys = 300, .heads = 8, .kv_heads = 2, .head_dim = head_dim};
+      e.dropout = 0.1;
+      const Context& ctx = test_cuda_context();
+      const Inputs in = random_inputs_on_gpu(e, dtype);
+      const AttentionOptions options = options_of(ctx, e);
+      const Results first = run(ctx, in, options, AttentionKind::flash);
+      int different = 0;
+      for (int i = 0; i < 20; ++i)
+        different += run(ctx, in, options, AttentionKind::flash) != first;
+      CHECK(different == 0);
+    }
+  }
+}
+
+TEST_CASE("flash attention on the GPU does not look at later tokens", "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (int64_t head_dim : {16, 64}) {
+      Example e{.queries = 130, .keys = 130, .heads = 2, .kv_heads = 2, .head_dim = head_dim};
+      const AttentionOptions options = options_of(ctx, e);
+      const Inputs in = random_inputs_on_gpu(e, dtype);
+      const std::vector<double> before = run(ctx, in, options, AttentionKind::flash).o;
+      for (int64_t kept : {1, 15, 63, 64, 65, 129}) {
+        INFO(dtype << ", head_dim " << head_dim << ", the first " << kept << " tokens");
+        const Inputs changed = random_inputs_on_gpu(e, dtype);
+        for (Tensor x : {changed.q, changed.k, changed.v}) {
+          fill(ctx, x.slice(0, 0, 1).slice(1, kept, e.queries - kept), -3.0);
+          fill(ctx, x.slice(0, 1, 1), 5.0);
+        }
+        const std::vector<double> after = run(ctx, changed, options, AttentionKind::flash).o;
+        const int64_t same = kept * e.heads * head_dim;
+        CHECK(std::equal(before.begin(), before.begin() + same, after.begin()));
+        CHECK(before[same] != after[same]);
+      }
+    }
+  }
+}
+
+TEST_CASE("flash attention on the GPU computes the same gradient whatever else is wanted",
+          "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  Example e{.queries = 70, .keys = 70, .heads = 4, .kv_heads = 2};
+  for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    const Inputs in = random_inputs_on_gpu(e, dtype);
+    const AttentionOptions options = options_of(ctx, e);
+    const Results all = run(ctx, in, options, AttentionKind::flash);
+    const std::vector<double> expected[] = {all.dq, all.dk, all.dv};
+    for (int wanted = 0; wanted < 3; ++wanted) {
+      INFO(dtype << ", input " << wanted);
+      Tape tape(ctx);
+      Var x[] = {in.q, in.k, in.v};
+      x[wanted] = tape.leaf(x[wanted].value);
+      const Var o = attention_flash(ctx, x[0], x[1], x[2], options);
+      tape.backward(std::span(&o, 1), std::span(&in.dy, 1));
+      CHECK(as_doubles(ctx, tape.grad(x[wanted])) == expected[wanted]);
+    }
+  }
+}
+
+TEST_CASE("flash attention on the GPU runs on tensor cores where they fit, else without",
+          "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  for (int64_t head_dim : {20, 32, 64, 80, 96, 128, 192, 256}) {
+    const bool fits = head_dim % 32 == 0 && head_dim != 192;
+    const Example e{.queries = 70, .keys = 70, .head_dim = head_dim};
+    check_runs<float>(ctx, random_inputs_on_gpu(e, Dtype::f32), e, FlashKernel::ffma);
+    check_runs<BFloat16>(ctx, random_inputs_on_gpu(e, Dtype::bf16), e,
+                         fits ? FlashKernel::mma : FlashKernel::ffma);
+  }
+  const Example e{.queries = 70, .keys = 70};
+  Inputs unaligned = random_inputs_on_gpu(e, Dtype::bf16);
+  Tensor wide = empty(ctx, {2, 70, 1, 65}, Dtype::bf16);
+  const Tensor k = wide.slice(3, 1, 64);
+  copy(ctx, unaligned.k, k);
+  unaligned.k = k;
+  check_runs<BFloat16>(ctx, unaligned, e, FlashKernel::ffma);
+}

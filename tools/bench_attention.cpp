@@ -1,0 +1,182 @@
+// Measures flash attention, forward and backward, over the length of the sequences: causal, 16384
+// tokens, 2048 elements a token in heads of 64 and 128.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/copy.h"
+#include "core/error.h"
+#include "ops/attention/attention.h"
+#include "tools/device.h"
+#include "tools/measure.h"
+#include "tools/program.h"
+
+namespace xtrain {
+namespace {
+
+struct Problem {
+  int64_t batch, length, heads, head_dim;
+
+  // Products of the visible half; backward has five where forward has two.
+  double forward_operations() const {
+    return 2.0 * static_cast<double>(batch * heads * length * length * head_dim);
+  }
+  double backward_operations() const { return 2.5 * forward_operations(); }
+};
+
+struct Operands {
+  Tensor q, k, v, dy;  // [B, T, H, D]
+  AttentionOptions options;
+
+  Operands(const Context& ctx, const Problem& p, Dtype dtype) {
+    const Shape shape{p.batch, p.length, p.heads, p.head_dim};
+    Tensor* all[] = {&q, &k, &v, &dy};
+    for (uint64_t i = 0; i < 4; ++i) *all[i] = normal_tensor(ctx, shape, dtype, i);
+    options.mask = causal_mask(ctx, p.batch, p.length, p.length);
+  }
+};
+
+// One recorded forward pass, whose gradients are kept in the dtype of the inputs, as between ops.
+struct Recorded {
+  Tape tape;
+  Var q, k, v, y;
+
+  Recorded(const Context& ctx, const Operands& o) : tape(ctx) {
+    const Dtype dtype = o.q.dtype();
+    q = tape.leaf(o.q, dtype);
+    k = tape.leaf(o.k, dtype);
+    v = tape.leaf(o.v, dtype);
+    y = attention_flash(ctx, q, k, v, o.options);
+  }
+  void backward(const Tensor& dy) { tape.backward(std::span(&y, 1), std::span(&dy, 1)); }
+};
+
+double forward_seconds(const Context& ctx, const Operands& o) {
+  return seconds_per_call(ctx, [&] { attention_flash(ctx, o.q, o.k, o.v, o.options); });
+}
+
+double backward_seconds(const Context& ctx, const Operands& o) {
+  std::vector<std::unique_ptr<Recorded>> ready(kTimedCalls);
+  TimedCall timed;
+  timed.prepare = [&](int call) { ready[call] = std::make_unique<Recorded>(ctx, o); };
+  timed.run = [&](int call) {
+    ready[call]->backward(o.dy);
+    ready[call].reset();
+  };
+  return seconds_per_call(ctx, timed);
+}
+
+std::vector<std::byte> bytes_of(const Context& ctx, const Tensor& x) {
+  std::vector<std::byte> bytes(x.nbytes());
+  copy_to_host(ctx, contiguous(ctx, x), bytes);
+  return bytes;
+}
+
+// Whether output and gradients have the same bits in every one of `runs` runs.
+bool same_bits(const Context& ctx, const Operands& o, int runs) {
+  std::vector<std::byte> first[4];
+  for (int run = 0; run < runs; ++run) {
+    Recorded recorded(ctx, o);
+    recorded.backward(o.dy);
+    const Tensor results[] = {recorded.y.value, recorded.tape.grad(recorded.q),
+                              recorded.tape.grad(recorded.k), recorded.tape.grad(recorded.v)};
+    for (int i = 0; i < 4; ++i) {
+      std::vector<std::byte> bytes = bytes_of(ctx, results[i]);
+      if (run == 0)
+        first[i] = std::move(bytes);
+      else if (bytes != first[i])
+        return false;
+    }
+  }
+  return true;
+}
+
+struct Options {
+  std::string device = "auto", dtype = "bf16";
+  std::vector<int64_t> lengths{512, 1024, 2048, 4096, 8192}, head_dims{64, 128};
+  int64_t tokens = 16384, width = 2048;
+  int runs = 20;
+  bool json = false;
+};
+
+bool parse_options(Options& o, int argc, char** argv) {
+  CLI::App app("Times flash attention, causal, in TFLOP/s of the visible half.", "bench_attention");
+  app.option_defaults()->always_capture_default();
+  add_device_option(app, o.device);
+  app.add_option("--dtype", o.dtype, "f64, f32 or bf16");
+  app.add_option("--lengths", o.lengths, "of the sequences")->check(CLI::PositiveNumber);
+  app.add_option("--head-dims", o.head_dims)->check(CLI::PositiveNumber);
+  app.add_option("--tokens", o.tokens, "in all sequences together")->check(CLI::PositiveNumber);
+  app.add_option("--width", o.width, "heads times head size")->check(CLI::PositiveNumber);
+  app.add_option("--runs", o.runs, "of one sequence, which must give the same bits; 0: no check");
+  app.add_flag("--json", o.json, "print one JSON object instead of a table");
+  return parse_arguments(app, argc, argv);
+}
+
+struct Row {
+  Problem problem;
+  double forward_rate, backward_rate;  // operations a second
+};
+
+Row measure(const Context& ctx, const Options& o, int64_t head_dim, int64_t length) {
+  const Problem problem{std::max<int64_t>(1, o.tokens / length), length,
+                        std::max<int64_t>(1, o.width / head_dim), head_dim};
+  const Operands operands(ctx, problem, dtype_from_name(o.dtype));
+  const Row row{problem, problem.forward_operations() / forward_seconds(ctx, operands),
+                problem.backward_operations() / backward_seconds(ctx, operands)};
+  if (!o.json) {
+    std::printf("D %3ld  T %5ld  forward %8.2f  backward %8.2f TFLOP/s\n", head_dim, length,
+                row.forward_rate / 1e12, row.backward_rate / 1e12);
+    std::fflush(stdout);
+  }
+  return row;
+}
+
+nlohmann::ordered_json as_json(const Row& row) {
+  return {{"head_dim", row.problem.head_dim},
+          {"length", row.problem.length},
+          {"batch", row.problem.batch},
+          {"heads", row.problem.heads},
+          {"forward_tflops", row.forward_rate / 1e12},
+          {"backward_tflops", row.backward_rate / 1e12}};
+}
+
+int bench_attention(int argc, char** argv) {
+  Options o;
+  if (!parse_options(o, argc, argv)) return 0;
+  const Context ctx = context_on(o.device);
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  bool all_same = true;
+  for (const int64_t head_dim : o.head_dims) {
+    for (const int64_t length : o.lengths)
+      rows.push_back(as_json(measure(ctx, o, head_dim, length)));
+    const Problem one_sequence{1, o.lengths[o.lengths.size() / 2],
+                               std::max<int64_t>(1, o.width / head_dim), head_dim};
+    const Operands operands(ctx, one_sequence, dtype_from_name(o.dtype));
+    all_same = same_bits(ctx, operands, o.runs) && all_same;
+  }
+  if (o.json) {
+    const nlohmann::ordered_json all{{"device", text(ctx.device)},
+                                     {"dtype", o.dtype},
+                                     {"runs", o.runs},
+                                     {"same_bits", all_same},
+                                     {"rows", rows}};
+    std::cout << all.dump(1) << "\n";
+  } else {
+    std::printf("%d runs gave %s bits\n", o.runs, all_same ? "the same" : "DIFFERENT");
+  }
+  return all_same ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace xtrain
+
+int main(int argc, char** argv) {
+  return xtrain::run_program("bench_attention",
+                             [&] { return xtrain::bench_attention(argc, argv); });
+}

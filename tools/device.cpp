@@ -1,0 +1,25 @@
+#include "tools/device.h"
+
+#include <CLI/CLI.hpp>
+
+#include "core/error.h"
+#include "core/parallel.h"
+
+namespace xtrain {
+
+void add_device_option(CLI::App& app, std::string& device) {
+  app.add_option("--device", device, "cpu, cuda, or auto: cuda where there is a GPU")
+      ->capture_default_str();
+}
+
+Context context_on(const std::string& device, int threads) {
+  check_input(device == "cpu" || device == "cuda" || device == "auto",
+              "--device must be cpu, cuda or auto; got ", device);
+  const bool on_gpu = device == "cuda" || (device == "auto" && cuda_device_count() > 0);
+  if (on_gpu) return cuda_context(0, {}, threads);
+  const Context ctx = cpu_context(threads);
+  bind_threads(ctx.threads);
+  return ctx;
+}
+
+}  // namespace xtrain

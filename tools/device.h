@@ -1,0 +1,21 @@
+#pragma once
+// Where a program computes.
+
+#include <string>
+
+#include "core/context.h"
+
+namespace CLI {
+class App;
+}
+
+namespace xtrain {
+
+// Adds the option --device to a program; `device` holds its default.
+void add_device_option(CLI::App& app, std::string& device);
+
+// A context on "cpu", on "cuda", or on "auto": a GPU where there is one, else the CPU. InputError
+// for another name. `threads` 0: one a core; on the CPU they are bound to the cores.
+Context context_on(const std::string& device, int threads = 0);
+
+}  // namespace xtrain

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""The report of tools/gpu_check.sh: gpu_check.json, and gpu_check.md made from it.
+
+    python3 tools/gpu_report.py add FOLDER --section tests --work build-gpu/gpu_check ...
+    python3 tools/gpu_report.py table FOLDER
+
+`add` reads what a section has printed and written, judges it and puts it into the report. A report
+on another commit is begun anew.
+"""
+
+import argparse
+import datetime
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+# Ops that must move their bytes at this share of a copy's rate, or better.
+COPY_SHARE = 0.85
+MEMORY_BOUND = {"rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "gelu", "gelu_tanh",
+                "swiglu", "softmax", "cross_entropy"}
+# From this length on attention is compared with PyTorch's.
+SHORTEST_SEQUENCE = 1024
+MEMORY_SAVED = {"8x1024": 0.30, "2x2048": 0.40}
+
+
+def check(name, value, at_most=None, at_least=None):
+    ok = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
+    limit = f"at most {at_most:g}" if at_most is not None else f"at least {at_least:g}"
+    return {"name": name, "value": value, "limit": limit, "ok": ok}
+
+
+# --- the sections: what each has printed or written, as checks and details -----------------------
+
+
+class Section:
+    def __init__(self, work, name):
+        self.name = name
+        self.log = (work / f"{name}.log").read_text(errors="replace")
+        self.json_path = work / f"{name}.json"
+
+    def json(self):
+        return json.loads(self.json_path.read_text())
+
+    def find(self, pattern):
+        return re.findall(pattern, self.log, re.MULTILINE)
+
+
+def tests(section):
+    failed, total = section.find(r"(\d+) tests failed out of (\d+)")[-1]
+    return [check("tests", int(total), at_least=1), check("failed", int(failed), at_most=0)], {}
+
+
+def gradcheck(section):
+    rows = section.find(r"(\S+)\s+(ok|FAIL)$")
+    return [check("gradients checked", len(rows), at_least=1),
+            check("largest relative error", max(float(error) for error, _ in rows), at_most=1e-6),
+            check("beyond the tolerance", sum(v == "FAIL" for _, v in rows), at_most=0)], {}
+
+
+def pytorch(section):
+    found = section.json()
+    checks = [check(f"{r['model']} {r['dtype']} {r['what']}: {r['quantity']}", r["value"],
+                    at_most=r["limit"]) for r in found["rows"]]
+    return checks, {"pytorch": found["pytorch"]}
+
+
+def sanitizer(section):
+    labels = section.find(r"^--- \w+\.(\w+)$")
+    closing = section.find(r"^=+ ((?:ERROR|RACECHECK) SUMMARY: .*)$")
+    faults = sum(int(re.search(r"\d+", line).group()) for line in closing)
+    passed = len(section.find(r"^All tests passed"))
+    return [check("runs", len(labels), at_least=1),
+            check("runs whose tests did not pass", len(labels) - passed, at_most=0),
+            check("runs without a closing line", len(labels) - len(closing), at_most=0),
+            check("faults", faults, at_most=0)], \
+        {"closing_lines": [": ".join(pair) for pair in zip(labels, closing)]}
+
+
+def gemm(section):
+    """At 4096 cubed in bf16: TFLOP/s by backend, which stand in pairs with their shares."""
+    names = section.find(r"^product +batch +m +n +k +(.*)$")[0].split()
+    cells = section.find(r"^square +1 +4096 +4096 +4096 +(.*)$")[0].split()
+    rate = dict(zip(names, map(float, cells[::2])))
+    return [check("tiled / naive at 4096, bf16", rate["tiled"] / rate["naive"], at_least=3),
+            check("mma / library at 4096, bf16", rate["mma"] / rate["library"], at_least=0.5)], \
+        {"table": section.log.splitlines()}
+
+
+def ops(section):
+    found = section.json()
+    checks = [check(f"{r['op']} {r['pass']}, share of a copy's rate", r["share"],
+                    at_least=COPY_SHARE) for r in found["ops"] if r["op"] in MEMORY_BOUND]
+    return checks, found
+
+
+def attention(section):
+    found, checks = section.json(), []
+    for r in found["rows"]:
+        if r["length"] < SHORTEST_SEQUENCE:
+            continue
+        for peer, mine, least in (("fa2_forward", "forward", 1.0),
+                                  ("fa2_backward", "backward", 0.8),
+                                  ("fa2_ordered_backward", "backward", 1.0)):
+            if r[peer]:
+                checks.append(check(f"D {r['head_dim']} T {r['length']} {mine} / PyTorch's {peer}",
+                                    r[mine + "_tflops"] / r[peer], at_least=least))
+    checks.append(check(f"{found['runs']} runs with the same bits", int(found["same_bits"]),
+                        at_least=1))
+    return checks, found
+
+
+def step(section):
+    found, checks = section.json(), []
+    for r in found["rows"]:
+        checks.append(check(f"{r['batch']}: flash faster than composed, times", r["speedup"],
+                            at_least=1.15))
+        checks.append(check(f"{r['batch']}: memory saved by flash", r["memory_saved"],
+                            at_least=MEMORY_SAVED[r["batch"]]))
+    return checks, found
+
+
+def repeat(section):
+    sums = section.find(r"^run (?:first|second) (\S+ \S+)\nweights (\w+)")
+    names = sorted({name for name, _ in sums})
+    checks = [check("ways to compute", len(names), at_least=4)]
+    for name in names:
+        values = [value for other, value in sums if other == name]
+        checks.append(check(f"{name}: two runs, different weights", len(set(values)), at_most=1))
+    return checks, {"weights": [f"{name}: {value}" for name, value in sums]}
+
+
+def shakespeare(section):
+    losses = [float(x) for x in section.find(r"^best validation loss (\S+)")]
+    seconds = [int(x) for x in section.find(r"^run of seed \d+ took (\d+) s")]
+    return [check("runs", len(losses), at_least=3),
+            check("mean of the best losses on the validation split", sum(losses) / len(losses),
+                  at_most=1.48),
+            check("seconds of the longest run", max(seconds), at_most=60)], \
+        {"losses": losses, "seconds": seconds}
+
+
+SECTIONS = {
+    "tests": tests, "gradcheck": gradcheck, "pytorch": pytorch,
+    "memcheck": sanitizer, "racecheck": sanitizer, "gemm": gemm, "ops": ops, "attention": attention, "step": step, "repeat": repeat,
+    "shakespeare": shakespeare,
+}
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+
+def output_of(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def machine(build):
+    cache = (build / "CMakeCache.txt").read_text()
+
+    def compiler(language):
+        found = re.search(rf"^CMAKE_{language}_COMPILER:\w+=(.*)$", cache, re.MULTILINE)
+        return found.group(1) if found else ""
+
+    gpu, _, driver = output_of("nvidia-smi", "--query-gpu=name,driver_version",
+                               "--format=csv,noheader", "--id=0").partition(", ")
+    nvcc = re.search(r"release [\d.]+, V([\d.]+)", output_of(compiler("CUDA"), "--version"))
+    return {"gpu": gpu, "driver": driver, "cuda_compiler": f"nvcc {nvcc.group(1) if nvcc else '?'}",
+            "cxx_compiler": output_of(compiler("CXX"), "--version").split("\n")[0]}
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+def read_report(folder, commit):
+    path = folder / "gpu_check.json"
+    if path.exists():
+        report = json.loads(path.read_text())
+        if commit in (None, report["commit"]):
+            return report
+    return {"commit": commit, "sections": {}}
+
+
+def judge(section, status):
+    """Checks and details; output that cannot be read is a failed check."""
+    try:
+        checks, details = SECTIONS[section.name](section)
+    except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError) as error:
+        checks, details = [check("outputs that could not be read", 1, at_most=0)], {
+            "unreadable": repr(error)}
+    checks.append(check("exit code (124: stopped at the time limit)", status, at_most=0))
+    if not all(c["ok"] for c in checks):
+        details["end_of_log"] = section.log.splitlines()[-20:]
+    return checks, details
+
+
+def add(o):
+    work, folder = pathlib.Path(o.work), pathlib.Path(o.folder)
+    section = Section(work, o.section)
+    checks, details = judge(section, o.status)
+    ok = all(c["ok"] for c in checks)
+    report = read_report(folder, o.commit)
+    report["sections"][o.section] = {
+        "ok": ok, "seconds": o.seconds,
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        **machine(pathlib.Path(o.build)), "checks": checks, "details": details}
+    report["ok"] = all(s["ok"] for s in report["sections"].values())
+    (folder / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
+    print(f"{'ok  ' if ok else 'FAIL'} {o.section} in {o.seconds} s")
+    for c in checks:
+        if not c["ok"]:
+            print(f"     {c['name']}: {c['value']:g}, must be {c['limit']}")
+    return 0 if ok else 1
+
+
+def rows_of(headings, rows):
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    return lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+
+
+def number(x, form="{:.0f}"):
+    return form.format(x) if x is not None else "-"
+
+
+def ops_table(details):
+    rows = [(r["op"], r["pass"], f"{r['bytes'] / 1e6:.0f}", f"{r['us']:.0f}",
+             f"{r['gb_per_s']:.0f}", f"{r['share']:.0%}", number(r.get("eager_us")),
+             number(r.get("compiled_us"))) for r in details["ops"]]
+    title = (f"{details['rows']} x {details['columns']}, {details['dtype']}; a copy moves "
+             f"{details['copy_gb_per_s']:.0f} GB/s, PyTorch's {details['pytorch_copy_gb_per_s']:.0f}"
+             f" (PyTorch {details['pytorch']}).")
+    return [title, ""] + rows_of(["op", "pass", "MB", "us", "GB/s", "of a copy", "PyTorch us",
+                                  "compiled us"], rows)
+
+
+def attention_table(details):
+    rows = [(r["head_dim"], r["length"], number(r["forward_tflops"]), number(r["fa2_forward"]),
+             number(r["cudnn_forward"]), number(r["backward_tflops"]), number(r["fa2_backward"]),
+             number(r["fa2_ordered_backward"]), number(r["cudnn_backward"]))
+            for r in details["rows"]]
+    return ["TFLOP/s, causal, 16384 tokens, 2048 elements a token, bf16 (PyTorch "
+            f"{details['pytorch']}).", ""] + rows_of(
+        ["head size", "length", "forward", "FA2", "cuDNN", "backward, ordered", "FA2, unordered",
+         "FA2, ordered", "cuDNN, unordered"], rows)
+
+
+def step_table(details):
+    rows = []
+    for r in details["rows"]:
+        for name in ("composed", "flash"):
+            rows.append((r["batch"], name, f"{r[name]['ms']:.2f}", f"{r[name]['peak_mib']:.0f}"))
+    return rows_of(["batch", "attention", "ms a step", "peak MiB"], rows)
+
+
+def details_of(name, details):
+    tables = {"ops": ops_table, "attention": attention_table, "step": step_table}
+    if name in tables and "rows" in details:
+        return tables[name](details) + [""]
+    lines = details.get("closing_lines") or details.get("table") or details.get("end_of_log") or []
+    return ["```", *lines, "```", ""] if lines else []
+
+
+def table(o):
+    folder = pathlib.Path(o.folder)
+    report = read_report(folder, None)
+    lines = ["# GPU check", "", f"Made by `bash tools/gpu_check.sh {report['commit']}`; the numbers "
+             "are in gpu_check.json.", ""]
+    lines += rows_of(["section", "verdict", "seconds", "date", "GPU", "driver", "compilers"],
+                     [(name, "ok" if s["ok"] else "FAIL", s["seconds"], s["date"], s["gpu"],
+                       s["driver"], f"{s['cuda_compiler']}, {s['cxx_compiler']}")
+                      for name, s in report["sections"].items()])
+    for name, s in report["sections"].items():
+        lines += ["", f"## {name}", ""]
+        lines += details_of(name, s["details"])
+        lines += rows_of(["check", "value", "must be", "verdict"],
+                         [(c["name"], f"{c['value']:.4g}", c["limit"], "ok" if c["ok"] else "FAIL")
+                          for c in s["checks"]])
+    (folder / "gpu_check.md").write_text("\n".join(lines) + "\n")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    adding = commands.add_parser("add", help="judge a section and put it into the report")
+    adding.add_argument("folder")
+    adding.add_argument("--section", required=True, choices=list(SECTIONS))
+    for name in ("work", "build", "commit"):
+        adding.add_argument("--" + name, required=True)
+    adding.add_argument("--status", type=int, required=True, help="exit code of the section")
+    adding.add_argument("--seconds", type=int, required=True)
+    adding.set_defaults(run=add)
+    making = commands.add_parser("table", help="write gpu_check.md")
+    making.add_argument("folder")
+    making.set_defaults(run=table)
+    o = parser.parse_args()
+    return o.run(o)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
