@@ -61,8 +61,16 @@ int cuda_device_count() {
   return 0;
 }
 
-Context cuda_context(int, const CudaOptions&, int) {
+[[noreturn]] static void fail_without_cuda() {
   fail("device cuda: this build has no CUDA code; build with -DXTRAIN_CUDA=ON, or use cpu");
+}
+
+std::string cuda_device_name(int) {
+  fail_without_cuda();
+}
+
+Context cuda_context(int, const CudaOptions&, int) {
+  fail_without_cuda();
 }
 #endif
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "core/allocator.h"
@@ -42,6 +43,8 @@ struct CudaOptions {
 
 // How many GPUs this process sees; 0 in a build without CUDA code.
 int cuda_device_count();
+// What the maker calls it, such as "NVIDIA H200". Error where there is no such GPU.
+std::string cuda_device_name(int index);
 
 // A GPU context with its own stream, pool and library handles. Error where there is no such GPU or
 // the build has no CUDA code. Host loops run on `threads` threads, as in cpu_context.

@@ -7,11 +7,11 @@
 
 namespace xtrain {
 
-// A point of a queue.
+// A point of a queue, which must outlive it.
 class Event {
  public:
   virtual ~Event() = default;
-  // Returns when all work before the point is done.
+  // Returns when all work before the point is done. Errors as Queue::synchronize.
   virtual void wait() = 0;
 };
 

@@ -9,6 +9,7 @@ import json
 import pathlib
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 
 from pytorch_timing import run_bench, seconds_per_call

@@ -32,12 +32,13 @@ python=${PYTHON:-python3}
 work=$build/gpu_check
 limit=480  # seconds a section may take
 seeds="1 2 3"
+untimed="tests gradcheck pytorch repeat"
 
 if [[ -d /usr/local/cuda/bin ]]; then export PATH=$PATH:/usr/local/cuda/bin; fi
 
 every_op="every case of every op on the GPU equals the oracle"
 
-section_tests() { ctest --test-dir "$build" -L cuda --output-on-failure --no-tests=error; }
+section_tests() { ctest --test-dir "$build" -L cuda -j 8 --output-on-failure --no-tests=error; }
 
 section_gradcheck() { "$build/bin/gradcheck" --device cuda; }
 
@@ -45,53 +46,38 @@ section_pytorch() {
   "$python" tools/compare_pytorch.py --build "$build" --device cuda --json "$work/pytorch.json"
 }
 
-# watch TOOL LABEL PROGRAM ARGUMENT...: starts tests under the sanitizer. Only the project's own
-# kernels are watched; those of cuBLAS would take most of the time.
-watched=() pids=()
+# watch TOOL LABEL PROGRAM ARGUMENT...: tests under the sanitizer. Only the project's own kernels are
+# watched; those of cuBLAS would take most of the time.
 watch() {
   local tool=$1 label=$2 program=$3
   shift 3
+  echo "--- $tool.$label"
   compute-sanitizer --tool "$tool" --kernel-regex kns=xtrain --error-exitcode 9 \
-    "$build/tests/$program" "$@" >"$work/$tool.$label.log" 2>&1 &
-  watched+=("$tool.$label") pids+=($!)
+    "$build/tests/$program" "$@"
 }
 
-# Waits for what is watched and prints it.
-show_watched() {
-  local i failed=0
-  for i in "${!watched[@]}"; do
-    wait "${pids[i]}" || failed=1
-    echo "--- ${watched[i]}"
-    cat "$work/${watched[i]}.log"
+section_memcheck() {
+  XT_TEST_CUDA=one_allocation_each watch memcheck ops ops_tests "$every_op"
+}
+
+# The shortest test that runs every kernel: each access to shared memory is followed.
+section_racecheck() {
+  local family failed=0
+  watch racecheck reductions core_tests "*reductions of rows*,*warp reduces*" || failed=1
+  for family in reduce norm softmax cross_entropy attention; do
+    watch racecheck "$family" ops_tests "transposed inputs of every op on the GPU *" \
+      -c "$family" || failed=1
   done
   return "$failed"
 }
 
-section_memcheck() {
-  local path
-  export XT_TEST_CUDA=one_allocation_each
-  for path in ops/*/*_case.cpp; do
-    path=${path#ops/}
-    watch memcheck "${path%/*}" ops_tests "$every_op" -c "${path%/*}"
-  done
-  show_watched
-}
-
-section_racecheck() {
-  watch racecheck reductions core_tests "*reductions of rows*,*warp reduces*"
-  for family in reduce norm softmax cross_entropy attention; do
-    watch racecheck "$family" ops_tests "$every_op" -c "$family"
-  done
-  show_watched
-}
-
 section_gemm() {
-  "$build/bin/bench_gemm" --device cuda --dtype bf16 --seconds 0.1
-  "$build/bin/bench_gemm" --device cuda --dtype f32 --seconds 0.1 tiled library library_tf32
+  "$build/bin/bench_gemm" --device cuda --dtype bf16 --seconds 0.05
+  "$build/bin/bench_gemm" --device cuda --dtype f32 --seconds 0.05 tiled library library_tf32
 }
 
 section_ops() {
-  "$python" tools/bench_ops_pytorch.py --build "$build" --json "$work/ops.json"
+  "$python" tools/bench_ops_pytorch.py --build "$build" --no-compiled --json "$work/ops.json"
 }
 
 section_attention() {
@@ -102,8 +88,10 @@ section_step() { "$build/bin/bench_step" --device cuda --json | tee "$work/step.
 
 # train ARGUMENT...: a fresh run whose files are not kept.
 fresh_run() {
-  rm -rf "$work/run"
-  "$build/bin/train" --device cuda --out-dir "$work/run" "$@"
+  local folder
+  folder=$(mktemp -d "$work/run.XXXXXX")
+  "$build/bin/train" --device cuda --out-dir "$folder" "$@"
+  rm -rf "$folder"
 }
 
 section_repeat() {
@@ -147,7 +135,7 @@ commit=${1:?usage: bash tools/gpu_check.sh COMMIT [SECTION...]}
 shift
 sections=("$@")
 if [[ $# -eq 0 ]]; then
-  sections=(tests gradcheck pytorch memcheck racecheck gemm ops attention step repeat shakespeare)
+  sections=(tests gradcheck pytorch repeat gemm ops attention step memcheck racecheck shakespeare)
 fi
 for section in "${sections[@]}"; do
   declare -F "section_$section" >/dev/null ||
@@ -156,13 +144,36 @@ done
 
 mkdir -p "$work" "$report"
 build_all
-failed=0
-for section in "${sections[@]}"; do
+
+# Leaves the section's exit status and duration in the folder of its output.
+run_section() {
+  local section=$1 start=$SECONDS status=0
   rm -f "$work/$section.json"
-  start=$SECONDS status=0
-  timeout "$limit" bash "$0" --section "$section" >"$work/$section.log" 2>&1 || status=$?
-  "$python" tools/gpu_report.py add "$report" --section "$section" --work "$work" \
-    --build "$build" --commit "$commit" --status "$status" --seconds $((SECONDS - start)) || failed=1
+  timeout "$limit" bash tools/gpu_check.sh --section "$section" >"$work/$section.log" 2>&1 ||
+    status=$?
+  echo "$status $((SECONDS - start))" >"$work/$section.done"
+}
+
+failed=0
+add_to_report() {
+  local status seconds
+  read -r status seconds <"$work/$1.done"
+  "$python" tools/gpu_report.py add "$report" --section "$1" --work "$work" \
+    --build "$build" --commit "$commit" --status "$status" --seconds "$seconds" || failed=1
+}
+
+# What is only right or wrong runs side by side, what is timed by itself. Sanitizers are many times
+# slower when they share the GPU.
+together=() alone=()
+for section in "${sections[@]}"; do
+  if [[ " $untimed " == *" $section "* ]]; then together+=("$section"); else alone+=("$section"); fi
+done
+for section in "${together[@]}"; do run_section "$section" & done
+wait
+for section in "${together[@]}"; do add_to_report "$section"; done
+for section in "${alone[@]}"; do
+  run_section "$section"
+  add_to_report "$section"
 done
 "$python" tools/gpu_report.py table "$report"
 exit "$failed"

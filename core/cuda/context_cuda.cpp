@@ -12,6 +12,12 @@ int cuda_device_count() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+std::string cuda_device_name(int index) {
+  cudaDeviceProp properties;
+  XT_CUDA(cudaGetDeviceProperties(&properties, index));
+  return properties.name;
+}
+
 Context cuda_context(int index, const CudaOptions& options, int threads) {
   const int count = cuda_device_count();
   check(index >= 0 && index < count, "device cuda:", index, ": this process sees ", count,

@@ -13,14 +13,14 @@ namespace xtrain {
 
 // Neighbouring elements in registers.
 template <class A, int kCount>
-struct Values {
+struct Elements {
   A at[kCount];
 };
 
 // kCount is 1 or a multiple of a pack; `x` must then lie at a multiple of 16 bytes.
 template <int kCount, class T>
-__device__ Values<Accumulator<T>, kCount> load_values(const T* x) {
-  Values<Accumulator<T>, kCount> values;
+__device__ Elements<Accumulator<T>, kCount> load_elements(const T* x) {
+  Elements<Accumulator<T>, kCount> values;
   if constexpr (kCount == 1) {
     values.at[0] = static_cast<Accumulator<T>>(*x);
   } else {
@@ -57,7 +57,7 @@ inline __device__ Pack<BFloat16> rounded_pack<BFloat16>(const float* values) {
 }
 
 template <class T, int kCount>
-__device__ void store_values(T* y, const Values<Accumulator<T>, kCount>& values) {
+__device__ void store_elements(T* y, const Elements<Accumulator<T>, kCount>& values) {
   if constexpr (kCount == 1) {
     *y = static_cast<T>(values.at[0]);
   } else {
@@ -77,9 +77,9 @@ struct Inputs {
 
 // f of each place's elements, one from each input.
 template <class F, class A, int kCount, size_t... kInput>
-__device__ Values<A, kCount> apply(F f, const Values<A, kCount>* x,
-                                   std::index_sequence<kInput...>) {
-  Values<A, kCount> y;
+__device__ Elements<A, kCount> apply(F f, const Elements<A, kCount>* x,
+                                     std::index_sequence<kInput...>) {
+  Elements<A, kCount> y;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) y.at[i] = f(x[kInput].at[i]...);
   return y;
@@ -87,44 +87,29 @@ __device__ Values<A, kCount> apply(F f, const Values<A, kCount>* x,
 
 inline constexpr int kMapThreads = 256;
 
-// A thread has kRuns runs of kCount elements under way, a block's width apart.
-template <int kCount, int kRuns, class F, class Out, class T, int kTensors>
+// Elements [begin, end), kCount a thread.
+template <int kCount, class F, class Out, class T, int kTensors>
 __global__ void __launch_bounds__(kMapThreads)
     map_runs(F f, int64_t begin, int64_t end, Inputs<T, kTensors> x, Out* y) {
-  using A = Accumulator<T>;
-  constexpr int64_t kStep = int64_t{kMapThreads} * kCount, kBlock = kRuns * kStep;
-  for (int64_t first = begin + blockIdx.x * kBlock + threadIdx.x * kCount; first < end;
-       first += gridDim.x * kBlock) {
-    Values<A, kCount> in[kRuns][kTensors];
+  const int64_t i = begin + (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kCount;
+  if (i >= end) return;
+  Elements<Accumulator<T>, kCount> in[kTensors];
 #pragma unroll
-    for (int r = 0; r < kRuns; ++r) {
-      const int64_t i = first + r * kStep;
-      if (i >= end) break;
-#pragma unroll
-      for (int t = 0; t < kTensors; ++t) in[r][t] = load_values<kCount>(x.data[t] + i);
-    }
-#pragma unroll
-    for (int r = 0; r < kRuns; ++r) {
-      const int64_t i = first + r * kStep;
-      if (i >= end) break;
-      store_values(y + i, apply(f, in[r], std::make_index_sequence<kTensors>()));
-    }
-  }
+  for (int t = 0; t < kTensors; ++t) in[t] = load_elements<kCount>(x.data[t] + i);
+  store_elements(y + i, apply(f, in, std::make_index_sequence<kTensors>()));
 }
 
-// y[i] = f(x[i], rest[i]...) for n contiguous elements. y may be an input.
+// y[i] = f(x[i], rest[i]...) for n contiguous elements. y may be an input. The grid has a thread
+// for everything: kMostBlocks blocks reach further than a GPU's memory.
 template <class F, class Out, class T, class... Rest>
 void map(const Cuda& cuda, F f, int64_t n, Out* y, const T* x, const Rest*... rest) {
-  constexpr int kTensors = 1 + sizeof...(Rest), kCount = kPackSize<T>, kRuns = 2;
+  constexpr int kTensors = 1 + sizeof...(Rest), kCount = kPackSize<T>;
   const Inputs<T, kTensors> inputs{{x, rest...}};
-  int64_t packed = 0;
-  if (fits_packs(0, y, x, rest...)) {
-    packed = n / kCount * kCount;
-    XT_LAUNCH(cuda, (LaunchShape{grid_for(packed, kMapThreads * kCount * kRuns), kMapThreads}),
-              (map_runs<kCount, kRuns, F, Out, T, kTensors>), f, int64_t{0}, packed, inputs, y);
-  }
+  const int64_t packed = fits_packs(0, y, x, rest...) ? n / kCount * kCount : 0;
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(packed, kMapThreads * kCount), kMapThreads}),
+            (map_runs<kCount, F, Out, T, kTensors>), f, int64_t{0}, packed, inputs, y);
   XT_LAUNCH(cuda, (LaunchShape{grid_for(n - packed, kMapThreads), kMapThreads}),
-            (map_runs<1, 1, F, Out, T, kTensors>), f, packed, n, inputs, y);
+            (map_runs<1, F, Out, T, kTensors>), f, packed, n, inputs, y);
 }
 
 template <class F, class A>

@@ -17,28 +17,31 @@
 namespace xtrain {
 namespace {
 
-constexpr int kDepth = 64;                // k of a slice
-constexpr int kStep = 16;                 // k of one mma instruction
-constexpr int kSteps = kDepth / kStep;    // instructions of a sum in a slice
-constexpr int kWarpTile = 64;             // rows and columns of c that a warp computes
+constexpr int kDepth = 64;              // k of a slice
+constexpr int kStep = 16;               // k of one mma instruction
+constexpr int kSteps = kDepth / kStep;  // instructions of a sum in a slice
+constexpr int kCopyParts = kSteps - 1;  // in which a slice is copied, between the steps of another
+constexpr int kWarpTile = 64;           // rows and columns of c that a warp computes
 constexpr int kSquares = kWarpTile / 16;  // 16 x 16 squares of an operand in a step of a warp
 constexpr int kChunk = 8;                 // elements of 16 bytes, the unit of copies
 constexpr int kChunkBytes = 16;
 
-template <int kRows_, int kColumns_, int kStages_>
-struct BlockShape {
-  static constexpr int kRows = kRows_, kColumns = kColumns_, kStages = kStages_;
-  static constexpr int kWarpsOver = kColumns / kWarpTile;
-  static constexpr int kThreads = kRows / kWarpTile * kWarpsOver * kWarp;
-  static constexpr int kStageBytes = (kRows + kColumns) * kDepth * 2;
-  static constexpr int64_t kSharedBytes = int64_t{kStages} * kStageBytes;
-};
+// One tile shape: with 96 KiB of slices and four warps two blocks share a multiprocessor and fill
+// each other's pauses.
+constexpr int kRows = 128, kColumns = 128;  // of a tile
+constexpr int kStages = 3;                  // slices in shared memory
+constexpr int kWarpsOver = kColumns / kWarpTile;
+constexpr int kThreads = kRows / kWarpTile * kWarpsOver * kWarp;
+constexpr int kStageBytes = (kRows + kColumns) * kDepth * 2;
+constexpr int64_t kSharedBytes = int64_t{kStages} * kStageBytes;
 
-__device__ void copy_chunk_async(uint32_t shared, const BFloat16* global, int bytes) {
-  // What lies beyond `bytes` is filled with zeros.
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
-               "r"(bytes)
-               : "memory");
+// Copies 16 bytes, or writes zeros without reading anything.
+__device__ void copy_chunk_async(uint32_t shared, const BFloat16* global, bool copies) {
+  asm volatile(
+      "{ .reg .pred zeros; setp.eq.b32 zeros, %2, 0;"
+      " cp.async.cg.shared.global [%0], [%1], 16, zeros; }" ::"r"(shared),
+      "l"(global), "r"(static_cast<int>(copies))
+      : "memory");
 }
 __device__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -89,8 +92,10 @@ struct Slice {
   }
 };
 
-// One thread's part of the copies of an operand's slices: a column of chunks.
-template <int kAcross, bool kByK, bool kAligned, int kThreads>
+// One thread's part of the copies of an operand's slices: a column of chunks. kByChunks says that
+// lines begin at multiples of 16 bytes in memory and are whole chunks, so that copies can be
+// asynchronous.
+template <int kAcross, bool kByK, bool kByChunks>
 class SliceCopy {
   using Layout = Slice<kAcross, kByK>;
   static constexpr int kShare = Layout::kChunks / kThreads;
@@ -98,54 +103,61 @@ class SliceCopy {
   static_assert(kLineStep % 8 == 0, "the swizzle must be the same for all chunks of a thread");
 
  public:
-  __device__ SliceCopy(const BFloat16* matrix, int64_t ld, int64_t first, int64_t across,
-                       int64_t k_count) {
+  __device__ SliceCopy(const BFloat16* matrix, int64_t ld, int64_t first, int64_t across) {
     const int line = threadIdx.x / Layout::kLineChunks, chunk = threadIdx.x % Layout::kLineChunks;
     place_ = Layout::place(line, chunk);
     source_ = matrix + (kByK ? (first + line) * ld : first + line * ld) + chunk * kChunk;
     line_step_ = kLineStep * ld;
     slice_step_ = kByK ? kDepth : kDepth * ld;
-    lines_left_ = (kByK ? across - first : k_count) - line;
-    elements_left_ = (kByK ? k_count : across - first) - chunk * kChunk;
+    k_ = kByK ? chunk * kChunk : line;
+    const int64_t left = across - first - (kByK ? line : chunk * kChunk);
+    across_left_ = static_cast<int>(min(left, int64_t{kAcross}));
+    // Keeps them in registers: the compiler would work them out again for every slice, in time that
+    // the tensor cores need.
+    asm volatile(""
+                 : "+r"(place_), "+r"(k_), "+r"(across_left_), "+l"(line_step_), "+l"(slice_step_));
   }
 
-  // Chunks [kBegin, kEnd) / kSteps of the thread's share, to the slice at `shared`.
-  template <int kPart>
-  __device__ void copy_part(uint32_t shared) const {
+  // Part `part` of kCopyParts of the thread's chunks, to the slice at `shared`. `k_left` is what is
+  // left of k from the slice on.
+  __device__ void copy_part(int part, uint32_t shared, int k_left) const {
+    // From the thread's first chunk to the edge of the operand.
+    int lines = kByK ? across_left_ : k_left - k_;
+    const int elements = kByK ? k_left - k_ : across_left_;
+    if (kByChunks && elements <= 0) lines = 0;
 #pragma unroll
-    for (int i = kShare * kPart / kSteps; i < kShare * (kPart + 1) / kSteps; ++i) {
-      const int64_t elements = i * kLineStep < lines_left_ ? elements_left_ : 0;
-      const int count = static_cast<int>(min(max(elements, int64_t{0}), int64_t{kChunk}));
-      copy_chunk(shared + place_ + i * kLineStep * Layout::kLineBytes, source_ + i * line_step_,
-                 count);
+    for (int i = kShare * part / kCopyParts; i < kShare * (part + 1) / kCopyParts; ++i) {
+      const uint32_t to = shared + place_ + i * kLineStep * Layout::kLineBytes;
+      const BFloat16* from = source_ + i * line_step_;
+      const bool inside = i * kLineStep < lines;
+      if constexpr (kByChunks) {
+        copy_chunk_async(to, from, inside);
+      } else {
+        copy_elements(to, from, inside ? elements : 0);
+      }
     }
   }
 
   __device__ void next_slice() {
     source_ += slice_step_;
-    (kByK ? elements_left_ : lines_left_) -= kDepth;
   }
 
  private:
-  __device__ static void copy_chunk(uint32_t shared, const BFloat16* source, int count) {
-    if constexpr (kAligned) {
-      copy_chunk_async(shared, source, count * 2);
-    } else {
-      uint32_t pair[kChunk / 2] = {};
+  __device__ static void copy_elements(uint32_t shared, const BFloat16* source, int count) {
+    uint32_t pair[kChunk / 2] = {};
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        if (i < count) pair[i / 2] |= uint32_t{source[i].bits} << (i % 2 * 16);
-      }
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(pair[0]),
-                   "r"(pair[1]), "r"(pair[2]), "r"(pair[3])
-                   : "memory");
+    for (int i = 0; i < kChunk; ++i) {
+      if (i < count) pair[i / 2] |= uint32_t{source[i].bits} << (i % 2 * 16);
     }
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(pair[0]),
+                 "r"(pair[1]), "r"(pair[2]), "r"(pair[3])
+                 : "memory");
   }
 
   const BFloat16* source_;  // the thread's first chunk of the next slice
   int64_t line_step_, slice_step_;
-  int64_t lines_left_, elements_left_;  // from the first chunk to the operand's edges
   uint32_t place_;
+  int k_, across_left_;  // of the first chunk: k in the slice, elements to the other edge
 };
 
 // Reads a warp's part of slices into registers, 16 x 16 squares as mma takes them. In a's square
@@ -242,13 +254,13 @@ __device__ TilePlace place_of_tile(int64_t tile, int64_t down, int64_t over) {
   return {first + inside % height, inside / height};
 }
 
-template <class Block, bool kAByK, bool kBByK, bool kAligned>
+template <bool kAByK, bool kBByK, bool kByChunks>
 struct Pipeline {
-  using ACopy = SliceCopy<Block::kRows, kAByK, kAligned, Block::kThreads>;
-  using BCopy = SliceCopy<Block::kColumns, kBByK, kAligned, Block::kThreads>;
-  using AReader = SquareReader<Block::kRows, kAByK, true>;
-  using BReader = SquareReader<Block::kColumns, kBByK, false>;
-  static constexpr int kABytes = Slice<Block::kRows, kAByK>::kBytes;
+  using ACopy = SliceCopy<kRows, kAByK, kByChunks>;
+  using BCopy = SliceCopy<kColumns, kBByK, kByChunks>;
+  using AReader = SquareReader<kRows, kAByK, true>;
+  using BReader = SquareReader<kColumns, kBByK, false>;
+  static constexpr int kABytes = Slice<kRows, kAByK>::kBytes;
 
   ACopy a_copy;
   BCopy b_copy;
@@ -256,13 +268,9 @@ struct Pipeline {
   BReader b_reader;
   uint32_t shared;
 
-  __device__ uint32_t stage(int64_t slice) const {
-    return shared + static_cast<int>(slice % Block::kStages) * Block::kStageBytes;
-  }
-  template <int kPart>
-  __device__ void copy_part(uint32_t to) {
-    a_copy.template copy_part<kPart>(to);
-    b_copy.template copy_part<kPart>(to + kABytes);
+  __device__ void copy_part(int part, uint32_t to, int k_left) const {
+    a_copy.copy_part(part, to, k_left);
+    b_copy.copy_part(part, to + kABytes, k_left);
   }
   __device__ void next_slice() {
     a_copy.next_slice();
@@ -273,111 +281,105 @@ struct Pipeline {
     b_reader.read(from + kABytes, step, x.b);
   }
 
-  __device__ void multiply(int64_t slices, WarpSums& sums);
+  __device__ void multiply(int64_t k, WarpSums& sums);
 };
 
-template <class Block, bool kAByK, bool kBByK, bool kAligned>
-__device__ void Pipeline<Block, kAByK, kBByK, kAligned>::multiply(int64_t slices, WarpSums& sums) {
-  constexpr int kStages = Block::kStages;
-  static_assert(kSteps == 4, "the parts of a copy are spelled out");
-  for (int s = 0; s < kStages - 1; ++s) {
-    if (s < slices) {
-      copy_part<0>(stage(s));
-      copy_part<1>(stage(s));
-      copy_part<2>(stage(s));
-      copy_part<3>(stage(s));
-      next_slice();
-    }
+template <bool kAByK, bool kBByK, bool kByChunks>
+__device__ void Pipeline<kAByK, kBByK, kByChunks>::multiply(int64_t k, WarpSums& sums) {
+  int64_t to_copy = k;  // what is left of k from the next slice to copy on
+  const auto copy = [&](int part, uint32_t to) {
+    if (to_copy > 0) copy_part(part, to, static_cast<int>(min(to_copy, int64_t{kDepth})));
+  };
+  const auto end_copy = [&] {
+    next_slice();
+    to_copy -= kDepth;
     commit_copies();
+  };
+  for (int s = 0; s < kStages - 1; ++s) {
+#pragma unroll
+    for (int part = 0; part < kCopyParts; ++part) copy(part, shared + s * kStageBytes);
+    end_copy();
   }
   wait_for_copies<kStages - 2>();
   __syncthreads();
   Squares x[2];
-  int read_stage = 0, write_stage = kStages - 1;
-  uint32_t from = shared;
+  uint32_t from = shared, to = shared + (kStages - 1) * kStageBytes;
   read(from, 0, x[0]);
-  for (int64_t s = 0; s < slices; ++s) {
-    const bool more = s + kStages - 1 < slices;
-    const uint32_t to = shared + write_stage * Block::kStageBytes;
-    read(from, 1, x[1]);
-    if (more) copy_part<0>(to);
-    multiply_squares(x[0], sums);
-    read(from, 2, x[0]);
-    if (more) copy_part<1>(to);
-    multiply_squares(x[1], sums);
-    read(from, 3, x[1]);
-    if (more) copy_part<2>(to);
-    multiply_squares(x[0], sums);
-    if (more) {
-      copy_part<3>(to);
-      next_slice();
+  for (int64_t left = k; left > 0; left -= kDepth) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (step == kSteps - 1) {
+        to = from;
+        from += kStageBytes;
+        if (from == shared + kSharedBytes) from = shared;
+      }
+      read(from, (step + 1) % kSteps, x[(step + 1) % 2]);
+      if (step < kCopyParts) copy(step, to);
+      if (step == kCopyParts - 1) {
+        end_copy();
+        // The next slice is complete, and nobody reads this one any more.
+        wait_for_copies<kStages - 2>();
+        __syncthreads();
+      }
+      multiply_squares(x[step % 2], sums);
     }
-    commit_copies();
-    // The next slice is complete, and nobody reads this one any more.
-    wait_for_copies<kStages - 2>();
-    __syncthreads();
-    write_stage = read_stage;
-    read_stage = read_stage + 1 == kStages ? 0 : read_stage + 1;
-    from = shared + read_stage * Block::kStageBytes;
-    read(from, 0, x[0]);
-    multiply_squares(x[1], sums);
   }
 }
 
-template <class Block, bool kAByK, bool kBByK, bool kAligned, class Out>
-__global__ void __launch_bounds__(Block::kThreads)
+template <bool kAByK, bool kBByK, bool kByChunks, class Out>
+__global__ void __launch_bounds__(kThreads)
     multiply_tiles(const __grid_constant__ KernelProblem<BFloat16, Out> p, int64_t tiles,
                    bool pairs) {
   extern __shared__ __align__(128) unsigned char memory[];
   const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  const int64_t down = ceil_div(p.m, Block::kRows), over = ceil_div(p.n, Block::kColumns);
+  const int64_t down = ceil_div(p.m, kRows), over = ceil_div(p.n, kColumns);
   const int warp = threadIdx.x / kWarp;
-  const int warp_row = warp / Block::kWarpsOver * kWarpTile;
-  const int warp_column = warp % Block::kWarpsOver * kWarpTile;
+  const int warp_row = warp / kWarpsOver * kWarpTile;
+  const int warp_column = warp % kWarpsOver * kWarpTile;
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const auto at = p.matrices(tile / (down * over));
     const TilePlace place = place_of_tile(tile % (down * over), down, over);
-    const int64_t row = place.row * Block::kRows, column = place.column * Block::kColumns;
-    using Work = Pipeline<Block, kAByK, kBByK, kAligned>;
-    Work work{typename Work::ACopy(at.a, p.a_layout.ld, row, p.m, p.k),
-              typename Work::BCopy(at.b, p.b_layout.ld, column, p.n, p.k),
+    const int64_t row = place.row * kRows, column = place.column * kColumns;
+    using Work = Pipeline<kAByK, kBByK, kByChunks>;
+    Work work{typename Work::ACopy(at.a, p.a_layout.ld, row, p.m),
+              typename Work::BCopy(at.b, p.b_layout.ld, column, p.n),
               typename Work::AReader(warp_row), typename Work::BReader(warp_column), shared};
     WarpSums sums = {};
-    work.multiply(ceil_div(p.k, kDepth), sums);
+    work.multiply(p.k, sums);
     store_sums(p, at.c, row + warp_row, column + warp_column, pairs, sums);
     __syncthreads();  // the next tile writes shared memory
   }
 }
 
-template <class Block, bool kAByK, bool kBByK, bool kAligned, class Out>
+template <bool kAByK, bool kBByK, bool kByChunks, class Out>
 void run(const Cuda& cuda, const GemmProblem& p, const BFloat16* a, const BFloat16* b, Out* c) {
-  const int64_t tiles = p.batches() * ceil_div(p.m, Block::kRows) * ceil_div(p.n, Block::kColumns);
+  const int64_t tiles = p.batches() * ceil_div(p.m, kRows) * ceil_div(p.n, kColumns);
   bool pairs = p.ldc % 2 == 0 && reinterpret_cast<uintptr_t>(c) % sizeof(Pair<Out>) == 0;
   for (int64_t stride : p.batch_stride_c) pairs = pairs && stride % 2 == 0;
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(tiles, 1), Block::kThreads, Block::kSharedBytes}),
-            (multiply_tiles<Block, kAByK, kBByK, kAligned, Out>),
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(tiles, 1), kThreads, kSharedBytes}),
+            (multiply_tiles<kAByK, kBByK, kByChunks, Out>),
             KernelProblem<BFloat16, Out>(p, a, b, c), tiles, pairs);
 }
 
-template <class Block, bool kAligned, class Out>
+template <bool kByChunks, class Out>
 void run(const Cuda& cuda, const GemmProblem& p, const BFloat16* a, const BFloat16* b, Out* c) {
   if (p.a.transposed) {
-    return p.b.transposed ? run<Block, false, true, kAligned>(cuda, p, a, b, c)
-                          : run<Block, false, false, kAligned>(cuda, p, a, b, c);
+    return p.b.transposed ? run<false, true, kByChunks>(cuda, p, a, b, c)
+                          : run<false, false, kByChunks>(cuda, p, a, b, c);
   }
-  return p.b.transposed ? run<Block, true, true, kAligned>(cuda, p, a, b, c)
-                        : run<Block, true, false, kAligned>(cuda, p, a, b, c);
+  return p.b.transposed ? run<true, true, kByChunks>(cuda, p, a, b, c)
+                        : run<true, false, kByChunks>(cuda, p, a, b, c);
 }
 
-// Whether the lines of every matrix begin at multiples of 16 bytes.
-bool lies_by_chunks(const BFloat16* x, const GemmOperand& op, const Strides& batch_strides) {
-  bool aligned = reinterpret_cast<uintptr_t>(x) % kChunkBytes == 0 && op.ld % kChunk == 0;
-  for (int64_t stride : batch_strides) aligned = aligned && stride % kChunk == 0;
-  return aligned;
+// Whether the lines of every matrix, `length` elements each, are whole chunks at multiples of 16
+// bytes.
+bool lies_by_chunks(const BFloat16* x, const GemmOperand& op, int64_t length,
+                    const Strides& batch_strides) {
+  bool fits = reinterpret_cast<uintptr_t>(x) % kChunkBytes == 0 && op.ld % kChunk == 0 &&
+              length % kChunk == 0;
+  for (int64_t stride : batch_strides) fits = fits && stride % kChunk == 0;
+  return fits;
 }
-
-using LargeBlock = BlockShape<128, 256, 4>;  // the least traffic an operation
-using SmallBlock = BlockShape<128, 128, 3>;  // two share a multiprocessor
 
 }  // namespace
 
@@ -388,16 +390,9 @@ void mma_gemm(const Cuda& cuda, const GemmProblem& p, const BFloat16* a, const B
   check(gpu.compute_capability >= 80,
         "matmul: backend mma needs a GPU of compute capability 8.0 or newer; got ",
         gpu.compute_capability / 10, ".", gpu.compute_capability % 10, ": use tiled or library");
-  if (!lies_by_chunks(a, p.a, p.batch_stride_a) || !lies_by_chunks(b, p.b, p.batch_stride_b)) {
-    return run<SmallBlock, false>(cuda, p, a, b, c);
-  }
-  const int64_t large_tiles =
-      p.batches() * ceil_div(p.m, LargeBlock::kRows) * ceil_div(p.n, LargeBlock::kColumns);
-  if (large_tiles >= gpu.multiprocessors &&
-      LargeBlock::kSharedBytes <= gpu.shared_bytes_per_block) {
-    return run<LargeBlock, true>(cuda, p, a, b, c);
-  }
-  run<SmallBlock, true>(cuda, p, a, b, c);
+  const bool by_chunks = lies_by_chunks(a, p.a, p.a.transposed ? p.m : p.k, p.batch_stride_a) &&
+                         lies_by_chunks(b, p.b, p.b.transposed ? p.k : p.n, p.batch_stride_b);
+  return by_chunks ? run<true>(cuda, p, a, b, c) : run<false>(cuda, p, a, b, c);
 }
 
 template void mma_gemm(const Cuda&, const GemmProblem&, const BFloat16*, const BFloat16*,

@@ -15,7 +15,7 @@ namespace xtrain {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kDepth = 16;  // k of a slice
+constexpr int kDepth = 8;  // k of a slice
 
 // Everything follows from the elements P that one access to shared memory moves. The lanes of a
 // warp stand 4 x 8, its warps 4 x 2; a thread has 2 x 2 packs of P x P elements, a warp's reach

@@ -36,7 +36,7 @@ template <class... P>
 void launch(const Cuda& cuda, const LaunchShape& shape, void (*kernel)(P...), const char* name,
             const char* file, int line, std::type_identity_t<P>... args) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;  // nothing to do
-  constexpr int64_t kWithoutAsking = 32 << 10;  // of 48 KiB, which static memory counts against too
+  constexpr int64_t kWithoutAsking = 16 << 10;  // of 48 KiB, which static memory counts against too
   if (shape.shared_bytes > kWithoutAsking) {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shape.shared_bytes)),

@@ -33,9 +33,10 @@ __device__ Pack<T> load_pack_streaming(const T* address) {
   return pack;
 }
 
+// By the intrinsic, since the compiler may cut a plain assignment into four stores.
 template <class T>
 __device__ void store_pack(T* address, const Pack<T>& pack) {
-  *reinterpret_cast<uint4*>(address) = *reinterpret_cast<const uint4*>(&pack);
+  __stwb(reinterpret_cast<uint4*>(address), *reinterpret_cast<const uint4*>(&pack));
 }
 
 template <class T>

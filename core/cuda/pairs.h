@@ -8,7 +8,7 @@ namespace xtrain {
 
 template <class A, int kPairs>
 struct Pairs {
-  Values<A, kPairs> first, second;
+  Elements<A, kPairs> first, second;
 };
 
 // Where pair i lies in its row.
@@ -25,7 +25,7 @@ __device__ int64_t second_of_pair(int64_t i, int64_t half) {
 template <bool kAdjacent, int kPairs, class T>
 __device__ Pairs<Accumulator<T>, kPairs> load_pairs(const T* row, int64_t half, int64_t i) {
   if constexpr (kAdjacent && kPairs > 1) {
-    const auto both = load_values<2 * kPairs>(row + 2 * i);
+    const auto both = load_elements<2 * kPairs>(row + 2 * i);
     Pairs<Accumulator<T>, kPairs> pairs;
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
@@ -34,8 +34,8 @@ __device__ Pairs<Accumulator<T>, kPairs> load_pairs(const T* row, int64_t half, 
     }
     return pairs;
   } else {
-    return {load_values<kPairs>(row + first_of_pair<kAdjacent>(i)),
-            load_values<kPairs>(row + second_of_pair<kAdjacent>(i, half))};
+    return {load_elements<kPairs>(row + first_of_pair<kAdjacent>(i)),
+            load_elements<kPairs>(row + second_of_pair<kAdjacent>(i, half))};
   }
 }
 
@@ -43,36 +43,50 @@ template <bool kAdjacent, class T, int kPairs>
 __device__ void store_pairs(T* row, int64_t half, int64_t i,
                             const Pairs<Accumulator<T>, kPairs>& pairs) {
   if constexpr (kAdjacent && kPairs > 1) {
-    Values<Accumulator<T>, 2 * kPairs> both;
+    Elements<Accumulator<T>, 2 * kPairs> both;
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
       both.at[2 * j] = pairs.first.at[j];
       both.at[2 * j + 1] = pairs.second.at[j];
     }
-    store_values(row + 2 * i, both);
+    store_elements(row + 2 * i, both);
   } else {
-    store_values(row + first_of_pair<kAdjacent>(i), pairs.first);
-    store_values(row + second_of_pair<kAdjacent>(i, half), pairs.second);
+    store_elements(row + first_of_pair<kAdjacent>(i), pairs.first);
+    store_elements(row + second_of_pair<kAdjacent>(i, half), pairs.second);
   }
 }
 
 // The cosines and sines of the angles by which pairs turn.
 template <class A, int kPairs>
 struct Angles {
-  Values<A, kPairs> cos, sin;
+  Elements<A, kPairs> cos, sin;
 };
+template <int kPairs, class A>
+__device__ Angles<A, kPairs> load_angles(const A* cos, const A* sin) {
+  return {load_elements<kPairs>(cos), load_elements<kPairs>(sin)};
+}
 
-// Each pair turned by its angle, or by its negative with direction -1.
+// Each pair turned by its angle, and by its angle's negative.
 template <class A, int kPairs>
-__device__ Pairs<A, kPairs> turned(const Pairs<A, kPairs>& x, const Angles<A, kPairs>& angles,
-                                   A direction) {
+__device__ Pairs<A, kPairs> turned(const Pairs<A, kPairs>& x, const Angles<A, kPairs>& angles) {
   Pairs<A, kPairs> y;
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
-    const A x1 = x.first.at[j], x2 = x.second.at[j];
-    const A c = angles.cos.at[j], s = direction * angles.sin.at[j];
+    const A x1 = x.first.at[j], x2 = x.second.at[j], c = angles.cos.at[j], s = angles.sin.at[j];
     y.first.at[j] = x1 * c - x2 * s;
     y.second.at[j] = x2 * c + x1 * s;
+  }
+  return y;
+}
+template <class A, int kPairs>
+__device__ Pairs<A, kPairs> turned_back(const Pairs<A, kPairs>& x,
+                                        const Angles<A, kPairs>& angles) {
+  Pairs<A, kPairs> y;
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
+    const A x1 = x.first.at[j], x2 = x.second.at[j], c = angles.cos.at[j], s = angles.sin.at[j];
+    y.first.at[j] = x1 * c + x2 * s;
+    y.second.at[j] = x2 * c - x1 * s;
   }
   return y;
 }

@@ -9,16 +9,20 @@ namespace {
 
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(cudaStream_t stream) {
+  explicit CudaEvent(CudaQueue& queue) : queue_(queue) {
     XT_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
-    XT_CUDA(cudaEventRecord(event_, stream));
+    XT_CUDA(cudaEventRecord(event_, queue.stream()));
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
-  void wait() override { XT_CUDA(cudaEventSynchronize(event_)); }
+  void wait() override {
+    XT_CUDA(cudaEventSynchronize(event_));
+    queue_.throw_fault();
+  }
 
  private:
+  CudaQueue& queue_;
   cudaEvent_t event_ = nullptr;
 };
 
@@ -81,15 +85,16 @@ void CudaQueue::copy_out(const void* device, void* host, int64_t bytes) {
 }
 
 std::unique_ptr<Event> CudaQueue::record() {
-  return std::make_unique<CudaEvent>(stream_);
+  return std::make_unique<CudaEvent>(*this);
 }
 
 void CudaQueue::synchronize() {
   XT_CUDA(cudaStreamSynchronize(stream_));
-  if (fault_.record->met) throw_fault();
+  throw_fault();
 }
 
 void CudaQueue::throw_fault() {
+  if (!fault_.record->met) return;
   const Fault fault = *fault_.record;
   *fault_.record = Fault{};
   XT_CUDA(cudaMemsetAsync(fault_.taken, 0, sizeof(unsigned), stream_));

@@ -38,6 +38,7 @@ class CudaQueue final : public Queue {
   cudaStream_t stream() const { return stream_; }
   const GpuProperties& gpu() const { return gpu_; }
   FaultSlot fault_slot() const { return fault_; }
+  void throw_fault();  // Error if a kernel that is done has met a fault
   bool waits_after_launch() const { return wait_after_launch_; }
 
   // Handles on the stream; both share the workspace, since a stream runs one kernel at a time.
@@ -48,8 +49,6 @@ class CudaQueue final : public Queue {
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 
  private:
-  void throw_fault();
-
   int device_;
   bool wait_after_launch_;
   GpuProperties gpu_;

@@ -1,13 +1,14 @@
 #pragma once
 // Rows of a matrix in the registers of the threads that work on them.
 //
-// The threads of a block that have one threadIdx.y share a row. Thread t of n holds the packs t,
+// The threads of a block that have one threadIdx.y share a row. Thread t of n has the packs t,
 // t + n, t + 2n, ... of 16 bytes, so that neighbouring threads touch neighbouring addresses. A row
-// that fits is read once, however often the kernel walks over it; a longer one is read anew by each
-// walk.
+// that fits is held: read once, however often the kernel walks over it. A longer one is read anew
+// by each walk.
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -67,32 +68,43 @@ __device__ inline Pack<BFloat16> pack_of(const Values<BFloat16>& values) {
   return pack;
 }
 
+template <class T>
+__device__ Pack<T> load_pack_constant(const T* address) {
+  Pack<T> pack;
+  *reinterpret_cast<uint4*>(&pack) = __ldg(reinterpret_cast<const uint4*>(address));
+  return pack;
+}
+
+// How a row suits accesses of 16 bytes.
+enum class RowFit {
+  full,   // each thread has the same number of packs
+  whole,  // some threads have fewer
+  loose   // elements are accessed one by one, in the same order
+};
+
 // How the threads of a row lie on its columns. kPacks is the most packs that a thread holds, 0 for
-// rows too long to be held. kWhole says that every row consists of whole packs at addresses that
-// are multiples of 16 bytes; without it elements are accessed one by one, in the same order.
-template <class T, int kPacks_, bool kWhole_>
+// rows too long to be held.
+template <class T, int kPacks_, RowFit kFit_>
 struct RowShape {
   using Element = T;
   static constexpr int kPacks = kPacks_;
-  static constexpr bool kWhole = kWhole_;
-  using Column = std::conditional_t<(kPacks > 0), int, int64_t>;
+  static constexpr bool kHeld = kPacks > 0;
+  static constexpr RowFit kFit = kFit_;
+  using Column = std::conditional_t<kHeld, int, int64_t>;
   Column width = 0;
 
   RowShape() = default;
   __device__ explicit RowShape(int64_t columns) : width(static_cast<Column>(columns)) {}
-  // Behind the last row there are empty ones: their threads only take part in reductions.
-  __device__ RowShape(int64_t columns, int64_t row, int64_t rows)
-      : RowShape(row < rows ? columns : 0) {}
 
   static __device__ Column column(int pack) {
     return (static_cast<Column>(pack) * blockDim.x + threadIdx.x) * kPackSize<T>;
   }
   // Of a column in a pack that begins within the row.
-  __device__ bool contains(Column column) const { return kWhole || column < width; }
+  __device__ bool contains(Column column) const { return kFit != RowFit::loose || column < width; }
 
   // What lies behind the row is 0.
   __device__ Pack<T> load(const T* row, Column column) const {
-    if constexpr (kWhole) {
+    if constexpr (kFit != RowFit::loose) {
       return load_pack(row + column);
     } else {
       Pack<T> pack;
@@ -103,8 +115,16 @@ struct RowShape {
       return pack;
     }
   }
+  // Of what the kernel does not write, which compilers may then read ahead of its stores.
+  __device__ Pack<T> load_constant(const T* row, Column column) const {
+    if constexpr (kFit != RowFit::loose) {
+      return load_pack_constant(row + column);
+    } else {
+      return load(row, column);
+    }
+  }
   __device__ void store(T* row, Column column, const Pack<T>& pack) const {
-    if constexpr (kWhole) {
+    if constexpr (kFit != RowFit::loose) {
       store_pack(row + column, pack);
     } else {
 #pragma unroll
@@ -114,13 +134,13 @@ struct RowShape {
     }
   }
 
-  // f(pack, column) for each pack of the thread.
+  // f(p, column) for each pack of the thread.
   template <class F>
   __device__ void for_packs(F&& f) const {
-    if constexpr (kPacks > 0) {
+    if constexpr (kHeld) {
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
-        if (column(p) < width) f(p, column(p));
+        if (kFit == RowFit::full || column(p) < width) f(p, column(p));
       }
     } else {
       for (int p = 0; column(p) < width; ++p) f(p, column(p));
@@ -136,113 +156,54 @@ struct RowShape {
   }
 };
 
-// The elements of a row: held, or read from memory where they are asked for. A null address stands
-// for no row; its elements are 0.
-template <class Shape>
+// A row whose elements are f(p, column), pack by pack: held, or computed where they are asked for.
+template <class Shape, class F>
 class Row {
  public:
   using T = typename Shape::Element;
+  using Column = typename Shape::Column;
 
-  __device__ Row(const Shape& shape, const T* row)
-      : Row(shape, row, [](typename Shape::Column) { return true; }) {}
-
-  // Only the packs that `wanted` (their first column) are read; the others are 0.
-  template <class Wanted>
-  __device__ Row(const Shape& shape, const T* row, Wanted&& wanted) : shape_(shape), row_(row) {
-    if (Shape::kPacks == 0 || !row) return;
-    shape.for_packs([&](int p, auto column) {
-      if (wanted(column)) held_[p] = shape.load(row, column);
-    });
+  __device__ Row(const Shape& shape, F f) : shape_(shape), f_(f) {
+    if constexpr (Shape::kHeld) {
+      shape.for_packs([&](int p, Column column) { held_[p] = f(p, column); });
+    }
   }
 
-  __device__ bool given() const { return row_ != nullptr; }
-
-  __device__ Values<T> values(int p, typename Shape::Column column) const {
-    if constexpr (Shape::kPacks > 0) return values_of(held_[p]);
-    return given() ? values_of(shape_.load(row_, column)) : Values<T>{};
+  __device__ Values<T> values(int p, Column column) const {
+    if constexpr (Shape::kHeld) {
+      return held_[p];
+    } else {
+      return f_(p, column);
+    }
   }
 
-  // f(value) for each element of the thread.
-  template <class F>
-  __device__ void for_elements(F&& f) const {
+  // g(value) for each element of the thread.
+  template <class G>
+  __device__ void for_elements(G&& g) const {
     shape_.for_packs(
-        [&](int p, auto column) { shape_.for_elements(values(p, column), column, f); });
-  }
-
-  // Replaces the elements by f(p, column), rounded, which are written to `target` as well; a row
-  // that is not held is read from there afterwards, each element by the thread that wrote it.
-  template <class F>
-  __device__ void replace(T* target, F&& f) {
-    shape_.for_packs([&](int p, auto column) {
-      const Pack<T> pack = pack_of<T>(f(p, column));
-      shape_.store(target, column, pack);
-      if constexpr (Shape::kPacks > 0) held_[p] = pack;
-    });
-    row_ = target;
+        [&](int p, Column column) { shape_.for_elements(values(p, column), column, g); });
   }
 
  private:
   Shape shape_;
-  const T* row_;
-  Pack<T> held_[Shape::kPacks > 0 ? Shape::kPacks : 1] = {};
+  F f_;
+  Values<T> held_[Shape::kHeld ? Shape::kPacks : 1];
 };
 
-// Copies from global to shared memory that go on while the thread does other work. A thread waits
-// for, and reads, only what it copied itself, so that there is no barrier.
-__device__ inline void copy_pack_behind(void* shared, const void* global) {
-  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
-}
-// Closes a group of copies.
-__device__ inline void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Returns when all groups but the last kPending are done.
-template <int kPending>
-__device__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// A row that waits in shared memory, which costs no registers; slots is the thread's first of
-// Shape::kPacks, blockDim.x * blockDim.y apart. Null address and long rows as in Row.
-template <class Shape>
-class StagedRow {
- public:
-  using T = typename Shape::Element;
-
-  __device__ StagedRow(const Shape& shape, const T* row, Pack<T>* slots)
-      : shape_(shape), row_(row), slots_(slots) {}
-
-  // To be followed by commit_copies and wait_for_copies before values.
-  __device__ void fetch() const {
-    if (Shape::kPacks == 0 || !row_) return;
-    shape_.for_packs([&](int p, auto column) {
-      if constexpr (Shape::kWhole) {
-        copy_pack_behind(slot(p), row_ + column);
-      } else {
-        *slot(p) = shape_.load(row_, column);
-      }
-    });
+// body(shape, row, inside) for the rows of a block. Threads behind the last row are given that one,
+// with inside false: they take part in reductions, and must write nothing.
+template <class Shape, class Body>
+__device__ void for_rows(int64_t rows, int64_t width, Body&& body) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.y;
+  for (int64_t first = int64_t{blockIdx.x} * blockDim.y; first < rows; first += stride) {
+    const int64_t row = first + threadIdx.y;
+    body(Shape(width), min(row, rows - 1), row < rows);
   }
-
-  __device__ bool given() const { return row_ != nullptr; }
-
-  __device__ Values<T> values(int p, typename Shape::Column column) const {
-    if (!given()) return Values<T>{};
-    if constexpr (Shape::kPacks > 0) return values_of(*slot(p));
-    return values_of(shape_.load(row_, column));
-  }
-
- private:
-  __device__ Pack<T>* slot(int p) const { return slots_ + p * blockDim.x * blockDim.y; }
-
-  Shape shape_;
-  const T* row_;
-  Pack<T>* slots_;
-};
+}
 
 // The threads of a block and the rows that it works on at a time.
 struct RowBlock {
+  RowFit fit;
   int packs;    // of a thread; 0: rows are not held
   int threads;  // of a row
   int rows;
@@ -250,41 +211,56 @@ struct RowBlock {
   dim3 threads_of_block() const { return dim3(threads, rows); }
 };
 
-inline constexpr int kMostRowThreads = 512;
+inline constexpr int kMostRowPacks = 4;
+inline constexpr int kMostRowThreads = 512;  // of a block
 
-// One warp a row needs no barrier; it does while no thread has more than four packs. Wider rows get
-// a block with two packs a thread: many blocks then share a multiprocessor, some of which load
-// while others reduce or write.
+// A block for rows of which a thread holds at most `packs` packs. `whole`: every row consists of
+// whole packs at addresses that are multiples of 16 bytes. most_threads(p) is the most threads that
+// a block may have when each holds p packs.
+template <class T, class F>
+RowBlock row_block(int64_t width, bool whole, int packs, F&& most_threads) {
+  constexpr int kThreads = 256;  // of a block, unless a row has more
+  const int64_t in_row = ceil_div(width, kPackSize<T>);
+  const auto block = [&](RowFit fit, int held, int64_t threads) {
+    return RowBlock{fit, held, static_cast<int>(threads),
+                    static_cast<int>(std::max<int64_t>(1, kThreads / threads))};
+  };
+  for (int held = packs; whole && held > 0; --held) {
+    const int64_t threads = in_row / held;
+    if (in_row % (held * kWarp) == 0 && threads <= most_threads(held)) {
+      return block(RowFit::full, held, threads);
+    }
+  }
+  const RowFit fit = whole ? RowFit::whole : RowFit::loose;
+  const int64_t threads = ceil_div(in_row, kWarp * kMostRowPacks) * kWarp;
+  if (threads <= most_threads(kMostRowPacks)) return block(fit, kMostRowPacks, threads);
+  return block(fit, 0, most_threads(0));
+}
 template <class T>
 RowBlock row_block(int64_t width, bool whole) {
-  constexpr int kMostPacks = 4, kRowsOfWarps = 8;
-  const int64_t packs = ceil_div(width, kPackSize<T>);
-  const auto threads_for = [&](int held) {
-    return static_cast<int>(ceil_div(ceil_div(packs, held), kWarp) * kWarp);
-  };
-  if (packs <= kWarp && whole) return {1, kWarp, kRowsOfWarps};
-  if (packs <= 2 * kWarp && whole) return {2, kWarp, kRowsOfWarps};
-  if (packs <= kMostPacks * kWarp) return {kMostPacks, kWarp, kRowsOfWarps};
-  if (packs <= 2 * kMostRowThreads && whole) return {2, threads_for(2), 1};
-  if (packs <= kMostPacks * kMostRowThreads) return {kMostPacks, threads_for(kMostPacks), 1};
-  return {0, kMostRowThreads, 1};
+  return row_block<T>(width, whole, kMostRowPacks, [](int) { return kMostRowThreads; });
 }
 
-// Calls f(RowShape<T, packs, whole>()).
+// Calls f(RowShape<T, packs, fit>()); rows that are not full have shapes of kMostRowPacks or 0.
 template <class T, class F>
-void with_row_shape(const RowBlock& block, bool whole, F&& f) {
-  if (!whole) {
-    return block.packs > 0 ? f(RowShape<T, 4, false>()) : f(RowShape<T, 0, false>());
+void with_row_shape(const RowBlock& block, F&& f) {
+  if (block.fit == RowFit::whole) {
+    return block.packs > 0 ? f(RowShape<T, kMostRowPacks, RowFit::whole>())
+                           : f(RowShape<T, 0, RowFit::whole>());
+  }
+  if (block.fit == RowFit::loose) {
+    return block.packs > 0 ? f(RowShape<T, kMostRowPacks, RowFit::loose>())
+                           : f(RowShape<T, 0, RowFit::loose>());
   }
   switch (block.packs) {
     case 1:
-      return f(RowShape<T, 1, true>());
+      return f(RowShape<T, 1, RowFit::full>());
     case 2:
-      return f(RowShape<T, 2, true>());
-    case 4:
-      return f(RowShape<T, 4, true>());
+      return f(RowShape<T, 2, RowFit::full>());
+    case 3:
+      return f(RowShape<T, 3, RowFit::full>());
     default:
-      return f(RowShape<T, 0, true>());
+      return f(RowShape<T, 4, RowFit::full>());
   }
 }
 

@@ -126,7 +126,7 @@ StageBlock columns_block(const MiddleSizes& sizes, int64_t column_packs) {
   constexpr int kShort = 16;
   const int64_t packs = sizes.outer * column_packs;
   if (sizes.length <= kShort) return {kThreads, 1, kShort};
-  const StageBlock wide{kWarp, 8, 8 * kRun};
+  const StageBlock wide{kWarp, 8, 4 * kRun};
   const int64_t blocks = ceil_div(packs, wide.along) * ceil_div(sizes.length, wide.piece);
   if (blocks >= kEnoughBlocks) return wide;
   if (packs >= 8) return {8, kWarp, kWarp * kShort};

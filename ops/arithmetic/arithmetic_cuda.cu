@@ -44,9 +44,9 @@ struct Scaled {
 
 // kCount neighbours of a dimension that lie side by side (stride 1) or are one element (stride 0).
 template <int kCount, class T>
-__device__ Values<Accumulator<T>, kCount> load_row(const T* x, int64_t stride) {
-  if (kCount == 1 || stride == 1) return load_values<kCount>(x);
-  Values<Accumulator<T>, kCount> values;
+__device__ Elements<Accumulator<T>, kCount> load_row(const T* x, int64_t stride) {
+  if (kCount == 1 || stride == 1) return load_elements<kCount>(x);
+  Elements<Accumulator<T>, kCount> values;
   const auto repeated = static_cast<Accumulator<T>>(*x);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) values.at[i] = repeated;
@@ -62,13 +62,13 @@ __global__ void __launch_bounds__(kMapThreads)
        i += step) {
     int64_t at[kTensors];
     index.offsets(i, at);
-    Values<Accumulator<T>, kCount> in[kTensors];
+    Elements<Accumulator<T>, kCount> in[kTensors];
 #pragma unroll
     for (int t = 0; t < kTensors; ++t) {
       in[t] =
           load_row<kCount>(x.data[t] + at[t], index.rank > 0 ? index.stride[t][index.rank - 1] : 0);
     }
-    store_values(y + i, apply(f, in, std::make_index_sequence<kTensors>()));
+    store_elements(y + i, apply(f, in, std::make_index_sequence<kTensors>()));
   }
 }
 

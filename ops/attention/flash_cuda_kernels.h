@@ -43,8 +43,9 @@ void ffma_forward(const Cuda& cuda, const FlashForward<T>& call);
 template <class T>
 void ffma_backward(const Cuda& cuda, const FlashBackward<T>& call);
 
-// flash_mma_cuda.cu. Supported: compute capability 8.0 or later, head size 32, 64, 96, 128 or 256,
-// every row of q, k, v, o and dy at a multiple of 16 bytes. Gradients may have any strides.
+// flash_mma_forward_cuda.cu and flash_mma_backward_cuda.cu. Supported: compute capability 8.0 or
+// later, head size 32, 64, 96, 128 or 256, every row of q, k, v, o and dy at a multiple of 16
+// bytes. Gradients may have any strides.
 bool mma_supports(const Cuda& cuda, const FlashForward<BFloat16>& call);
 bool mma_supports(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 void mma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call);

@@ -10,7 +10,8 @@
 //   ds^T = p^T (v dy^T - delta)            dk += ds^T q
 //
 // So each holds one sum, and each tile that it reads from shared memory serves twice as many keys
-// as if every warp computed all four products.
+// as if every warp computed all four products. The second warp adds a tile's product to dk only
+// with the next tile: the tensor cores then have work while the first computes exponentials.
 //
 // The query kernel owns a tile of queries and walks over the tiles of keys that they see:
 //
@@ -134,12 +135,12 @@ struct KeyTiling {
   static_assert(kQueryTile % kQueries == 0);
   static constexpr int kWidth = kHeadDim, kPairCount = kPairs, kRowTileCount = kRowTiles;
   static constexpr int kQueryCount = kQueries, kThreads = kPairs * 64, kBlocksTogether = kBlocks;
-  static constexpr int kPairKeys = kRowTiles * 16, kKeyCount = kPairs * kPairKeys;
-  // Shared memory: keys, values, two stages, probabilities of each pair. A stage: queries, dy,
+  static constexpr int kPairKeys = kRowTiles * 16, kKeyCount = kPairs * kPairKeys, kStages = 3;
+  // Shared memory: keys, values, the stages, probabilities of each pair. A stage: queries, dy,
   // log2_sum, delta, ranges.
   static constexpr int kKeyBytes = kKeyCount * kWidth * 2, kQueryBytes = kQueries * kWidth * 2;
   static constexpr int kTermsAt = 2 * kQueryBytes, kStageBytes = kTermsAt + kQueries * 16;
-  static constexpr int kStagesAt = 2 * kKeyBytes, kExchangeAt = kStagesAt + 2 * kStageBytes;
+  static constexpr int kStagesAt = 2 * kKeyBytes, kExchangeAt = kStagesAt + kStages * kStageBytes;
   static constexpr int kExchangeBytes = kPairKeys * kQueries * 2;
   static constexpr int kSharedBytes = kExchangeAt + kPairs * kExchangeBytes;
 };
@@ -341,7 +342,9 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kBlocksTogether)
   const AttentionDropout dropout(dropout_source);
   MmaSums<kRows, kWidth / 8> sums;
   set_zero(sums);
+  MmaLeft<kRows, kQueries / 16> left;
   int part = 0, stage = 0;
+  uint32_t waiting = 0;  // the queries whose ds a warp that sums dk still holds in `left`
   while (!tiles.at_end()) {
     const int head = tiles.head(), tile = tiles.tile(), query = tile * kQueryTile + part * kQueries;
     if (++part == kParts) {
@@ -349,37 +352,39 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kBlocksTogether)
       tiles.advance();
     }
     copy_async_wait<0>();
-    __syncthreads();  // the tile is there, and every warp is done with the one before
-    if (!tiles.at_end()) copy_queries(tiles.head(), tiles.tile(), part, stage ^ 1);
+    __syncthreads();  // the tile is there, and every warp is done with what is overwritten
+    const unsigned char* at = shared + Tiling::kStagesAt + stage * Tiling::kStageBytes;
+    stage = stage == Tiling::kStages - 1 ? 0 : stage + 1;
+    if (!tiles.at_end()) copy_queries(tiles.head(), tiles.tile(), part, stage);
     copy_async_commit();
-    const int this_stage = stage;
-    stage ^= 1;
     const SeenKeys sees = seen[tile];
-    if (!sees.some_in(warp_key, warp_key + Tiling::kPairKeys)) continue;
-    const unsigned char* at = shared + Tiling::kStagesAt + this_stage * Tiling::kStageBytes;
     const uint32_t q_tile = shared_address(at), dy_tile = q_tile + Tiling::kQueryBytes;
     const float* log2_sum = reinterpret_cast<const float*>(at + Tiling::kTermsAt);
+    if (waiting) multiply<kWidth>(sums, left, plain, waiting);
+    waiting = 0;
+    if (!sees.some_in(warp_key, warp_key + Tiling::kPairKeys)) continue;
     MmaSums<kRows, kQueries / 8> s;
     set_zero(s);
     multiply_rows<kWidth>(s, plain, own_rows, crossed, sums_dk ? dy_tile : q_tile);
-    MmaLeft<kRows, kQueries / 16> left;
     if (sums_dk) {
       pair_wait(pair);
       take_and_multiply<kDrops>(exchange, s, log2_sum + kQueries, static_cast<float>(dropout.kept),
                                 left);
-    } else {
-      to_probabilities(s, log2_sum, factor);
-      if (!sees.all_of(warp_key, warp_key + Tiling::kPairKeys)) {
-        mask_probabilities(s, reinterpret_cast<const KeyRange*>(log2_sum + 2 * kQueries), warp_key);
-      }
-      if constexpr (kDrops) drop(s, left, dropout, batch, kv_head * group + head, query, warp_key);
-      if constexpr (!kDrops) pack_left(left, s);
-      give(exchange, left);
-      pair_arrive(pair);
-      if constexpr (kDrops) pack_left(left, s);
+      waiting = q_tile;
+      continue;
     }
-    multiply<kWidth>(sums, left, plain, sums_dk ? q_tile : dy_tile);
+    to_probabilities(s, log2_sum, factor);
+    if (!sees.all_of(warp_key, warp_key + Tiling::kPairKeys)) {
+      mask_probabilities(s, reinterpret_cast<const KeyRange*>(log2_sum + 2 * kQueries), warp_key);
+    }
+    if constexpr (kDrops) drop(s, left, dropout, batch, kv_head * group + head, query, warp_key);
+    if constexpr (!kDrops) pack_left(left, s);
+    give(exchange, left);
+    pair_arrive(pair);
+    if constexpr (kDrops) pack_left(left, s);
+    multiply<kWidth>(sums, left, plain, dy_tile);
   }
+  if (waiting) multiply<kWidth>(sums, left, plain, waiting);
   copy_async_wait<0>();
   const FlashGradient& gradient = sums_dk ? call.dk : call.dv;
   if (gradient.data == nullptr) return;
@@ -492,9 +497,9 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kBlocksTogether)
         x = exp2_approximate(x * factor - log2_sum[m][i % 4 / 2]);
       }
     }
-    if (!warp_sees.all_of(key, key + kKeys)) mask_rows(p, ranges + warp_row, key, 0.0f);
     set_zero(ds);
     multiply_rows<kWidth>(ds, plain, dy_rows, crossed, k_tile + Tiling::kKeyBytes);
+    if (!warp_sees.all_of(key, key + kKeys)) mask_rows(p, ranges + warp_row, key, 0.0f);
     if constexpr (kDrops) {
       drop_rows(ds, dropout, batch, head, block_query + warp_row, key);
     }
@@ -581,7 +586,7 @@ bool with_tiling(int64_t head_dim, F&& f) {
     case 32:
       return f(BackwardTiling<KeyTiling<32, 2, 2, 64, 3>, QueryTiling<32, 4, 2, 32, 3>>{});
     case 64:
-      return f(BackwardTiling<KeyTiling<64, 2, 2, 64, 3>, QueryTiling<64, 4, 2, 32, 3>>{});
+      return f(BackwardTiling<KeyTiling<64, 2, 2, 64, 2>, QueryTiling<64, 4, 2, 32, 3>>{});
     case 96:
       return f(BackwardTiling<KeyTiling<96, 2, 2, 64, 2>, QueryTiling<96, 4, 2, 32, 2>>{});
     case 128:

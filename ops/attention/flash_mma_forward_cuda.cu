@@ -267,7 +267,7 @@ bool with_tiling(int64_t head_dim, F&& f) {
     case 32:
       return f(ForwardTiling<32, 4, 2, 64, true, 3>{});
     case 64:
-      return f(ForwardTiling<64, 4, 2, 64, false, 3>{});
+      return f(ForwardTiling<64, 4, 2, 64, true, 2>{});
     case 96:
       return f(ForwardTiling<96, 4, 2, 64, false, 2>{});
     case 128:

@@ -11,72 +11,37 @@ namespace {
 // exp(x) for a result of type T: the special function unit errs far less than bf16 rounds.
 template <class T>
 __device__ Accumulator<T> exponential(Accumulator<T> x) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return __expf(x);
-  } else {
-    return exp(x);
-  }
+  return exp(x);
+}
+template <>
+__device__ float exponential<BFloat16>(float x) {
+  constexpr float kLog2e = 1.44269504f;
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2e));
+  return y;
 }
 
-// body(shape, row) for the rows of the block; a row is the keys of one query.
-template <class Shape, class Body>
-__device__ void for_rows(const ProbabilitySizes& sizes, Body&& body) {
-  const int64_t rows = sizes.rows(), stride = int64_t{gridDim.x} * blockDim.y;
-  for (int64_t first = int64_t{blockIdx.x} * blockDim.y; first < rows; first += stride) {
-    const int64_t row = first + threadIdx.y;
-    body(Shape(sizes.keys, row, rows), row);
-  }
-}
+// Where a row of keys belongs. Rows are counted in 32 bits where these suffice, since a division in
+// 64 takes long.
+struct QueryPlace {
+  int64_t batch, head, query;
 
-// The scaled scores of one query. Packs of keys that it does not see are not read.
-template <class Shape>
-class VisibleScores {
- public:
-  using T = typename Shape::Element;
-  using A = Accumulator<T>;
-  using Column = typename Shape::Column;
-
-  __device__ VisibleScores(const Shape& shape, const T* row, A scale, const KeyRange& range)
-      : shape_(shape),
-        scale_(scale),
-        range_(range),
-        scores_(shape, row, [&](Column column) { return meets(column); }) {}
-
-  template <class F>
-  __device__ void for_elements(F&& f) const {
-    shape_.for_packs([&](int pack, Column column) {
-      if (!meets(column)) return;
-      const Values<T> values = scores_.values(pack, column);
-#pragma unroll
-      for (int i = 0; i < kPackSize<T>; ++i) {
-        if (range_.contains(column + i)) f(scale_ * values.at[i]);
-      }
-    });
-  }
-
-  // p = f(score) for the keys that are seen, 0 for the others.
-  template <class F>
-  __device__ void write(T* p, F&& f) const {
-    shape_.for_packs([&](int pack, Column column) {
-      Values<T> values = {};
-      if (meets(column)) values = scores_.values(pack, column);
-#pragma unroll
-      for (int i = 0; i < kPackSize<T>; ++i) {
-        values.at[i] = range_.contains(column + i) ? f(scale_ * values.at[i]) : A{0};
-      }
-      shape_.store(p, column, pack_of<T>(values));
-    });
+  __device__ QueryPlace(const ProbabilitySizes& sizes, int64_t row) {
+    if (sizes.rows() <= UINT32_MAX) {
+      locate<uint32_t>(sizes, row);
+    } else {
+      locate<int64_t>(sizes, row);
+    }
   }
 
  private:
-  __device__ bool meets(Column column) const {
-    return column < range_.end && column + kPackSize<T> > range_.first;
+  template <class Index>
+  __device__ void locate(const ProbabilitySizes& sizes, int64_t row) {
+    const Index queries = sizes.queries, heads = sizes.heads, index = row;
+    query = index % queries;
+    head = index / queries % heads;
+    batch = index / queries / heads;
   }
-
-  Shape shape_;
-  A scale_;
-  KeyRange range_;
-  Row<Shape> scores_;
 };
 
 template <class Shape, class T>
@@ -84,18 +49,47 @@ __global__ void __launch_bounds__(kMostRowThreads)
     masked_softmax_rows(ProbabilitySizes sizes, Accumulator<T> scale, VisibleKeys visible,
                         const T* s, T* p) {
   using A = Accumulator<T>;
+  using Column = typename Shape::Column;
+  const A minus_infinity = -static_cast<A>(INFINITY);
   __shared__ A scratch[kWarp];
-  for_rows<Shape>(sizes, [&](const Shape& shape, int64_t row) {
-    const int64_t start = row * sizes.keys, sequence = row / (sizes.heads * sizes.queries);
-    KeyRange range;
-    if (row < sizes.rows()) range = visible.of(sequence, row % sizes.queries);
-    const VisibleScores<Shape> scores(shape, s + start, scale, range);
-    A largest = -static_cast<A>(INFINITY), sum = 0;
+  for_rows<Shape>(sizes.rows(), sizes.keys, [&](const Shape& shape, int64_t row, bool inside) {
+    const QueryPlace place(sizes, row);
+    const KeyRange range = visible.of(place.batch, place.query);
+    const T* row_of_s = s + row * sizes.keys;
+    // Scores that are hidden are not read, pack by pack, and count as -inf.
+    const Row scores(shape, [&](int, Column column) {
+      Values<T> values = {};
+      if (column < range.end && column + kPackSize < T >> range.first) {
+        values = values_of(shape.load(row_of_s, column));
+      }
+#pragma unroll
+      for (int i = 0; i < kPackSize<T>; ++i) {
+        values.at[i] = range.contains(column + i) ? scale * values.at[i] : minus_infinity;
+      }
+      return values;
+    });
+    A largest = minus_infinity, sum = 0;
     scores.for_elements([&](A v) { largest = Maximum()(largest, v); });
-    largest = block_reduce(largest, Maximum(), -static_cast<A>(INFINITY), scratch);
-    scores.for_elements([&](A v) { sum += exponential<T>(v - largest); });
+    largest = block_reduce(largest, Maximum(), minus_infinity, scratch);
+    const Row e(shape, [&](int pack, Column column) {
+      Values<T> values = scores.values(pack, column);
+#pragma unroll
+      for (int i = 0; i < kPackSize<T>; ++i) {
+        values.at[i] = range.contains(column + i) ? exponential<T>(values.at[i] - largest) : A{0};
+      }
+      return values;
+    });
+    e.for_elements([&](A v) { sum += v; });
     const A share = A{1} / block_reduce(sum, Add(), A{0}, scratch);
-    scores.write(p + start, [&](A v) { return exponential<T>(v - largest) * share; });
+    if (!inside) return;
+    shape.for_packs([&](int pack, Column column) {
+      Values<T> values = e.values(pack, column);
+#pragma unroll
+      for (int i = 0; i < kPackSize<T>; ++i) {
+        values.at[i] = range.contains(column + i) ? values.at[i] * share : A{0};
+      }
+      shape.store(p + row * sizes.keys, column, pack_of<T>(values));
+    });
   });
 }
 
@@ -104,12 +98,16 @@ __global__ void __launch_bounds__(kMostRowThreads)
     masked_softmax_backward_rows(ProbabilitySizes sizes, Accumulator<T> scale, const T* p_rows,
                                  const T* dp_rows, T* ds) {
   using A = Accumulator<T>;
+  using Column = typename Shape::Column;
   __shared__ A scratch[kWarp];
-  for_rows<Shape>(sizes, [&](const Shape& shape, int64_t row) {
+  for_rows<Shape>(sizes.rows(), sizes.keys, [&](const Shape& shape, int64_t row, bool inside) {
     const int64_t start = row * sizes.keys;
-    const Row<Shape> p(shape, p_rows + start), dp(shape, dp_rows + start);
+    const auto loaded = [&](const T* from) {
+      return [&shape, from](int, Column column) { return values_of(shape.load(from, column)); };
+    };
+    const Row p(shape, loaded(p_rows + start)), dp(shape, loaded(dp_rows + start));
     A dot = 0;
-    shape.for_packs([&](int pack, auto column) {
+    shape.for_packs([&](int pack, Column column) {
       Values<T> products = p.values(pack, column);
       const Values<T> slopes = dp.values(pack, column);
 #pragma unroll
@@ -117,7 +115,8 @@ __global__ void __launch_bounds__(kMostRowThreads)
       shape.for_elements(products, column, [&](A v) { dot += v; });
     });
     dot = block_reduce(dot, Add(), A{0}, scratch);
-    shape.for_packs([&](int pack, auto column) {
+    if (!inside) return;
+    shape.for_packs([&](int pack, Column column) {
       Values<T> values = p.values(pack, column);
       const Values<T> slopes = dp.values(pack, column);
 #pragma unroll
@@ -134,40 +133,50 @@ struct alignas(kQuad * sizeof(T) < 16 ? kQuad * sizeof(T) : 16) Quad {
   T value[kQuad];
 };
 
-constexpr int kDropoutThreads = 256;
+// One warp a row, which finds out once where the row belongs.
+constexpr int kDropoutRows = 8;
 
 template <class T>
-__global__ void __launch_bounds__(kDropoutThreads)
-    drop_quads(ProbabilitySizes sizes, DropoutSource source, bool whole, const T* x, T* y) {
+__device__ Quad<T> load_quad(const T* x, int64_t left, bool whole) {
+  if (whole) return *reinterpret_cast<const Quad<T>*>(x);
+  Quad<T> quad;
+#pragma unroll
+  for (int j = 0; j < kQuad; ++j) quad.value[j] = j < left ? x[j] : T(0);
+  return quad;
+}
+
+template <class T>
+__device__ void store_quad(T* y, const Quad<T>& quad, int64_t left, bool whole) {
+  if (whole) {
+    *reinterpret_cast<Quad<T>*>(y) = quad;
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < kQuad; ++j) {
+    if (j < left) y[j] = quad.value[j];
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kWarp* kDropoutRows)
+    drop_rows(ProbabilitySizes sizes, DropoutSource source, bool whole, const T* x, T* y) {
   using A = Accumulator<T>;
   const AttentionDropout dropout(source);
   const A kept = static_cast<A>(dropout.kept);
-  const int64_t quads = ceil_div(sizes.keys, kQuad), count = sizes.rows() * quads;
-  const int64_t stride = int64_t{gridDim.x} * kDropoutThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kDropoutThreads + threadIdx.x; i < count; i += stride) {
-    const int64_t row = i / quads, quad = i % quads, at = row * sizes.keys + kQuad * quad;
-    const int64_t query = row % sizes.queries, head = row / sizes.queries % sizes.heads;
-    const Philox4 words = dropout.words(row / (sizes.heads * sizes.queries), head, query, quad);
-    const int64_t left = sizes.keys - kQuad * quad;
-    Quad<T> values;
-    if (whole) {
-      values = *reinterpret_cast<const Quad<T>*>(x + at);
-    } else {
-#pragma unroll
-      for (int j = 0; j < kQuad; ++j) values.value[j] = j < left ? x[at + j] : T(0);
-    }
-#pragma unroll
-    for (int j = 0; j < kQuad; ++j) {
-      const A factor = dropout.keeps(words.word[j]) ? kept : A{0};
-      values.value[j] = static_cast<T>(static_cast<A>(values.value[j]) * factor);
-    }
-    if (whole) {
-      *reinterpret_cast<Quad<T>*>(y + at) = values;
-    } else {
+  const int64_t stride = int64_t{gridDim.x} * kDropoutRows;
+  for (int64_t row = int64_t{blockIdx.x} * kDropoutRows + threadIdx.y; row < sizes.rows();
+       row += stride) {
+    const QueryPlace place(sizes, row);
+    for (int64_t quad = threadIdx.x; kQuad * quad < sizes.keys; quad += kWarp) {
+      const Philox4 words = dropout.words(place.batch, place.head, place.query, quad);
+      const int64_t at = row * sizes.keys + kQuad * quad, left = sizes.keys - kQuad * quad;
+      Quad<T> values = load_quad(x + at, left, whole);
 #pragma unroll
       for (int j = 0; j < kQuad; ++j) {
-        if (j < left) y[at + j] = values.value[j];
+        const A factor = dropout.keeps(words.word[j]) ? kept : A{0};
+        values.value[j] = static_cast<T>(static_cast<A>(values.value[j]) * factor);
       }
+      store_quad(y + at, values, left, whole);
     }
   }
 }
@@ -178,9 +187,8 @@ template <class T>
 void masked_softmax_forward(const Cuda& cuda, const ProbabilitySizes& sizes, double scale,
                             const VisibleKeys& visible, const T* s, T* p) {
   if (sizes.keys == 0) return;
-  const bool whole = fits_packs(sizes.keys, s, p);
-  const RowBlock block = row_block<T>(sizes.keys, whole);
-  with_row_shape<T>(block, whole, [&](auto shape) {
+  const RowBlock block = row_block<T>(sizes.keys, fits_packs(sizes.keys, s, p));
+  with_row_shape<T>(block, [&](auto shape) {
     XT_LAUNCH(cuda, (LaunchShape{grid_for(sizes.rows(), block.rows), block.threads_of_block()}),
               (masked_softmax_rows<decltype(shape), T>), sizes, static_cast<Accumulator<T>>(scale),
               visible, s, p);
@@ -191,9 +199,8 @@ template <class T>
 void masked_softmax_backward(const Cuda& cuda, const ProbabilitySizes& sizes, double scale,
                              const T* p, const T* dp, T* ds) {
   if (sizes.keys == 0) return;
-  const bool whole = fits_packs(sizes.keys, p, dp, ds);
-  const RowBlock block = row_block<T>(sizes.keys, whole);
-  with_row_shape<T>(block, whole, [&](auto shape) {
+  const RowBlock block = row_block<T>(sizes.keys, fits_packs(sizes.keys, p, dp, ds));
+  with_row_shape<T>(block, [&](auto shape) {
     XT_LAUNCH(cuda, (LaunchShape{grid_for(sizes.rows(), block.rows), block.threads_of_block()}),
               (masked_softmax_backward_rows<decltype(shape), T>), sizes,
               static_cast<Accumulator<T>>(scale), p, dp, ds);
@@ -204,15 +211,15 @@ template <class T>
 void probability_dropout_apply(const Cuda& cuda, const ProbabilitySizes& sizes,
                                const DropoutSource& source, const T* x, T* y) {
   if (sizes.keys == 0) return;
-  // A thread makes the stream's key once, so it should draw several quads.
-  constexpr int kQuadsOfThread = 8;
-  const int64_t quads = sizes.rows() * ceil_div(sizes.keys, kQuad);
+  // A thread makes the stream's key once, so it should draw many numbers.
+  constexpr int kRowsOfWarp = 8;
   const auto aligned = [](const T* address) {
     return reinterpret_cast<uintptr_t>(address) % alignof(Quad<T>) == 0;
   };
   const bool whole = sizes.keys % kQuad == 0 && aligned(x) && aligned(y);
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(quads, kDropoutThreads * kQuadsOfThread), kDropoutThreads}),
-            (drop_quads<T>), sizes, source, whole, x, y);
+  const LaunchShape launch{grid_for(sizes.rows(), kDropoutRows * kRowsOfWarp),
+                           dim3(kWarp, kDropoutRows)};
+  XT_LAUNCH(cuda, launch, (drop_rows<T>), sizes, source, whole, x, y);
 }
 
 #define XT_PROBABILITIES(T)                                                                     \

@@ -1,3 +1,6 @@
+#include <cuda_bf16.h>
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -9,10 +12,9 @@
 namespace xtrain {
 namespace {
 
-// --- exponentials --------------------------------------------------------------------------------
+// --- packs ---------------------------------------------------------------------------------------
 
-// What a bf16 result can show is right to the last bit with one instruction, 2^x, whose error is
-// far below it.
+// bf16 results need no more than what one instruction gives: 2^x, right to some 2^-22.
 template <class T>
 __device__ Accumulator<T> exponential(Accumulator<T> x) {
   return exp(x);
@@ -25,6 +27,56 @@ __device__ float exponential<BFloat16>(float x) {
   return y;
 }
 
+template <class T>
+__device__ Accumulator<T> largest_in(const Pack<T>& pack) {
+  const Values<T> x = values_of(pack);
+  Accumulator<T> largest = x.at[0];
+#pragma unroll
+  for (int i = 1; i < kPackSize<T>; ++i) largest = Maximum()(largest, x.at[i]);
+  return largest;
+}
+template <>
+__device__ float largest_in(const Pack<BFloat16>& pack) {  // two at a time
+  const __nv_bfloat162* pair = reinterpret_cast<const __nv_bfloat162*>(&pack);
+  const __nv_bfloat162 largest = __hmax2(__hmax2(pair[0], pair[1]), __hmax2(pair[2], pair[3]));
+  return fmaxf(__low2float(largest), __high2float(largest));
+}
+
+// --- rows ----------------------------------------------------------------------------------------
+
+// The classes of a row: whole packs at multiples of 16 bytes, and up to two handfuls of edge
+// elements before and behind them, each of which belongs to one thread.
+template <class T>
+struct RowParts {
+  const T* x;
+  int head, packs, edges;
+
+  __device__ RowParts(const LogitRows& rows, const T* logits, int64_t row)
+      : x(logits + row * rows.columns) {
+    const int skew = static_cast<int>(reinterpret_cast<uintptr_t>(x) / sizeof(T) % kPackSize<T>);
+    const int vocab = static_cast<int>(rows.vocab);
+    head = min((kPackSize<T> - skew) % kPackSize<T>, vocab);
+    packs = (vocab - head) / kPackSize<T>;
+    edges = vocab - packs * kPackSize<T>;
+  }
+
+  __device__ int column_of_pack(int pack) const { return head + pack * kPackSize<T>; }
+  __device__ bool has_edge() const { return threadIdx.x < edges; }
+  __device__ int column_of_edge() const {
+    return threadIdx.x < head ? threadIdx.x : threadIdx.x + packs * kPackSize<T>;
+  }
+  __device__ Pack<T> load(int pack) const { return load_pack(x + column_of_pack(pack)); }
+  __device__ Accumulator<T> load_edge() const {
+    return static_cast<Accumulator<T>>(x[column_of_edge()]);
+  }
+  // The thread that writes a column.
+  __device__ int thread_of(int column) const {
+    const int past_head = column - head, pack = past_head / kPackSize<T>;
+    if (past_head < 0) return column;
+    return pack < packs ? pack % blockDim.x : past_head - packs * kPackSize<T> + head;
+  }
+};
+
 // The sum of exponentials relative to the largest element met so far, which starts finite: the
 // difference of two infinities would be NaN.
 template <class T>
@@ -33,256 +85,270 @@ struct OnlineSum {
   A largest = std::numeric_limits<A>::lowest();
   A sum = 0;
 
-  __device__ void add(const Values<T>& x) {
-    A next = largest;
-#pragma unroll
-    for (int i = 0; i < kPackSize<T>; ++i) next = Maximum()(next, x.at[i]);
+  // Makes room for elements up to `next`.
+  __device__ void raise(A next) {
+    next = Maximum()(largest, next);
     sum *= exponential<T>(largest - next);
-#pragma unroll
-    for (int i = 0; i < kPackSize<T>; ++i) sum += exponential<T>(x.at[i] - next);
     largest = next;
   }
+  // Elements that are not above the largest.
+  __device__ void add(A x) { sum += exponential<T>(x - largest); }
+  __device__ void add(const Pack<T>& pack) {
+    const Values<T> x = values_of(pack);
+    A part[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kPackSize<T>; ++i) part[i % 2] += exponential<T>(x.at[i] - largest);
+    sum += part[0] + part[1];
+  }
 
-  // That of the block; every thread gets it.
-  __device__ OnlineSum over_block(A* scratch) const {
+  // That of all threads of the row; each gets it.
+  __device__ OnlineSum over_row(A* scratch) const {
     OnlineSum all;
     all.largest = block_reduce(largest, Maximum(), largest, scratch);
     all.sum = block_reduce(sum * exponential<T>(largest - all.largest), Add(), A{0}, scratch);
     return all;
   }
+  __device__ A loss(A target_logit) const {
+    return log(sum) + (largest - target_logit);
+  }
 };
 
-// --- rows ----------------------------------------------------------------------------------------
-
-// A row of logits seen in packs that begin at multiples of 16 bytes, as the row itself may not. The
-// first pack may begin before the row and the last one end behind it.
-template <class T>
-class LogitRow {
- public:
-  __device__ LogitRow(const LogitRows& rows, const T* logits, int64_t row)
-      : x_(logits + row * rows.columns),
-        skew_(static_cast<int>(reinterpret_cast<uintptr_t>(x_) / sizeof(T) % kPackSize<T>)),
-        vocab_(rows.vocab),
-        columns_(rows.columns) {}
-
-  __device__ int packs() const {
-    return static_cast<int>(ceil_div(skew_ + columns_, kPackSize<T>));
-  }
-  __device__ Accumulator<T> at(int32_t column) const {
-    return static_cast<Accumulator<T>>(x_[column]);
-  }
-  // The thread that holds the column when packs are dealt out in turn.
-  __device__ int thread_of(int32_t column) const {
-    return static_cast<int>((skew_ + int64_t{column}) / kPackSize<T> % blockDim.x);
-  }
-
-  // Elements outside of the classes are -infinity, which adds nothing to a sum of exponentials.
-  __device__ Pack<T> load(int pack) const {
-    const int64_t first = first_of(pack);
-    if (first >= 0 && first + kPackSize<T> <= vocab_) return load_pack(x_ + first);
-    Pack<T> elements;
+// The packs of a thread: threadIdx.x + k blockDim.x for k = 0, 1, ... Asks for kBatch of them, from
+// number k on, before it waits for the first.
+template <int kBatch, class T>
+__device__ void load_batch(const RowParts<T>& row, int k, Pack<T> (&batch)[kBatch]) {
 #pragma unroll
-    for (int i = 0; i < kPackSize<T>; ++i) {
-      const bool is_class = first + i >= 0 && first + i < vocab_;
-      elements.value[i] = is_class ? x_[first + i] : static_cast<T>(-INFINITY);
-    }
-    return elements;
+  for (int i = 0; i < kBatch; ++i) {
+    const int pack = threadIdx.x + (k + i) * blockDim.x;
+    if (pack < row.packs) batch[i] = row.load(pack);
   }
-
-  // Into the same place of a row of gradients; elements outside of the classes become 0.
-  __device__ void store(T* dx, int pack, Values<T> values) const {
-    const int64_t first = first_of(pack);
-    const bool aligned = reinterpret_cast<uintptr_t>(dx + first) % sizeof(Pack<T>) == 0;
-    if (first >= 0 && first + kPackSize<T> <= vocab_ && aligned) {
-      return store_pack(dx + first, pack_of<T>(values));
-    }
-#pragma unroll
-    for (int i = 0; i < kPackSize<T>; ++i) {
-      const int64_t column = first + i;
-      if (column >= vocab_) values.at[i] = 0;
-      if (column >= 0 && column < columns_) dx[column] = static_cast<T>(values.at[i]);
-    }
-  }
-
- private:
-  __device__ int64_t first_of(int pack) const {
-    return int64_t{pack} * kPackSize<T> - skew_;
-  }
-
-  const T* x_;
-  int skew_;
-  int64_t vocab_, columns_;
-};
-
-// The packs of a thread, pack threadIdx.x + k blockDim.x for k = 0, 1, ...: the first kHeld stay in
-// registers, the next ones in the block's shared memory, each written and read by its thread alone,
-// and what finds no room is read from memory a second time.
-inline constexpr int kHeld = 4;
-
-template <class T>
-class RowCache {
- public:
-  __device__ RowCache(const LogitRow<T>& row, int shared_packs)
-      : row_(row), packs_(row.packs()), shared_packs_(shared_packs) {}
-
-  // Reads the row: f(values of a pack). kKeep false: nothing will be asked for again.
-  template <bool kKeep, class F>
-  __device__ void read(F&& f) {
-    read_batch(0, held_, f);
-    for (int k = kHeld; index(k) < packs_; k += kHeld) {
-      Pack<T> batch[kHeld];
-      read_batch(k, batch, f);
-      if constexpr (kKeep) {
-#pragma unroll
-        for (int i = 0; i < kHeld; ++i) {
-          if (index(k + i) < packs_ && k + i < kHeld + shared_packs_) *place(k + i) = batch[i];
-        }
-      }
-    }
-  }
-
-  // f(pack, its values) once more.
-  template <class F>
-  __device__ void walk(F&& f) const {
-#pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      if (index(k) < packs_) f(index(k), values_of(held_[k]));
-    }
-#pragma unroll 2
-    for (int k = kHeld; index(k) < packs_; ++k) {
-      f(index(k), values_of(k < kHeld + shared_packs_ ? *place(k) : row_.load(index(k))));
-    }
-  }
-
- private:
-  __device__ static int index(int k) {
-    return threadIdx.x + k * blockDim.x;
-  }
-  __device__ static Pack<T>* place(int k) {
-    extern __shared__ uint4 memory[];
-    return reinterpret_cast<Pack<T>*>(memory) + index(k - kHeld);
-  }
-
-  // Asks for all before it waits for the first.
-  template <class F>
-  __device__ void read_batch(int k, Pack<T> (&batch)[kHeld], F&& f) const {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      if (index(k + i) < packs_) batch[i] = row_.load(index(k + i));
-    }
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      if (index(k + i) < packs_) f(values_of(batch[i]));
-    }
-  }
-
-  LogitRow<T> row_;
-  int packs_, shared_packs_;
-  Pack<T> held_[kHeld];
-};
-
-template <class T>
-__device__ Accumulator<T> loss_of(const OnlineSum<T>& all, Accumulator<T> target_logit) {
-  return log(all.sum) + (all.largest - target_logit);
 }
 
+// f(i) for the packs of a batch that exist.
+template <int kBatch, class T, class F>
+__device__ void for_batch(const RowParts<T>& row, int k, F&& f) {
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (threadIdx.x + (k + i) * blockDim.x < row.packs) f(i);
+  }
+}
+
+template <int kBatch, class T>
+__device__ void add_batch(const RowParts<T>& row, int k, const Pack<T> (&batch)[kBatch],
+                          OnlineSum<T>& own) {
+  Accumulator<T> largest = own.largest;
+  for_batch<kBatch>(row, k, [&](int i) { largest = Maximum()(largest, largest_in(batch[i])); });
+  own.raise(largest);
+  for_batch<kBatch>(row, k, [&](int i) { own.add(batch[i]); });
+}
+
+// --- losses --------------------------------------------------------------------------------------
+
+constexpr int kBatch = 4;
 constexpr int kMostThreads = 1024;
 
-// One block a row.
+// The threads of one threadIdx.y share a row.
+__device__ int64_t row_of_thread() {
+  return int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+}
+
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
     losses_of_rows(LogitRows rows, const T* logits, Accumulator<T>* losses) {
   __shared__ Accumulator<T> scratch[kWarp];
-  for (int64_t i = blockIdx.x; i < rows.rows; i += gridDim.x) {
-    const int32_t target = rows.targets[i];
-    if (!rows.counts(target)) {
-      if (threadIdx.x == 0) losses[i] = 0;
-      continue;
-    }
-    const LogitRow<T> row(rows, logits, i);
-    OnlineSum<T> own;
-    RowCache<T>(row, 0).template read<false>([&](const Values<T>& x) { own.add(x); });
-    const OnlineSum<T> all = own.over_block(scratch);
-    if (threadIdx.x == 0) losses[i] = loss_of<T>(all, row.at(target));
+  const int64_t i = row_of_thread();
+  if (i >= rows.rows) return;
+  const int32_t target = rows.targets[i];
+  if (!rows.counts(target)) {
+    if (threadIdx.x == 0) losses[i] = 0;
+    return;
   }
+  const RowParts<T> row(rows, logits, i);
+  OnlineSum<T> own;
+  for (int k = 0; threadIdx.x + k * blockDim.x < row.packs; k += kBatch) {
+    Pack<T> batch[kBatch];
+    load_batch<kBatch>(row, k, batch);
+    add_batch<kBatch>(row, k, batch, own);
+  }
+  if (row.has_edge()) {
+    own.raise(row.load_edge());
+    own.add(row.load_edge());
+  }
+  const OnlineSum<T> all = own.over_row(scratch);
+  if (threadIdx.x == 0) losses[i] = all.loss(static_cast<Accumulator<T>>(row.x[target]));
 }
 
+// --- losses and gradients
+// --------------------------------------------------------------------------
+
+// Writes a row of gradients.
 template <class T>
-__device__ void clear_row(const LogitRow<T>& row, T* dx) {
-  for (int p = threadIdx.x; p < row.packs(); p += blockDim.x) row.store(dx, p, Values<T>{});
+struct GradientRow {
+  T* dx;
+  bool aligned;
+
+  __device__ GradientRow(const RowParts<T>& row, T* address)
+      : dx(address),
+        aligned(reinterpret_cast<uintptr_t>(address + row.head) % sizeof(Pack<T>) == 0) {}
+
+  __device__ void store(int column, const Values<T>& values) const {
+    if (aligned) {
+      store_pack(dx + column, pack_of<T>(values));
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kPackSize<T>; ++i) dx[column + i] = static_cast<T>(values.at[i]);
+  }
+  // From a column to the end of the row.
+  __device__ void clear(int64_t from, int64_t columns) const {
+    for (int64_t column = from + threadIdx.x; column < columns; column += blockDim.x) {
+      dx[column] = T(0);
+    }
+  }
+};
+
+template <class T>
+__device__ void clear_row(const LogitRows& rows, const RowParts<T>& row,
+                          const GradientRow<T>& out) {
+  for (int p = threadIdx.x; p < row.packs; p += blockDim.x) {
+    out.store(row.column_of_pack(p), Values<T>{});
+  }
+  if (row.has_edge()) out.dx[row.column_of_edge()] = T(0);
+  out.clear(rows.vocab, rows.columns);
 }
 
-// One block a row, which it reads once and writes once.
+// What a row of gradients is computed with.
 template <class T>
+struct GradientScale {
+  using A = Accumulator<T>;
+  A largest, factor;
+
+  __device__ Values<T> of(const Pack<T>& pack) const {
+    Values<T> x = values_of(pack);
+#pragma unroll
+    for (int i = 0; i < kPackSize<T>; ++i) x.at[i] = of(x.at[i]);
+    return x;
+  }
+  __device__ A of(A x) const {
+    return factor * exponential<T>(x - largest);
+  }
+};
+
+// One walk over the logits and one over what is kept of them: the first kHeld packs of a thread
+// stay in registers, the next `shared_packs` in the block's shared memory, each written and read by
+// its own thread, and what finds no room is read from memory a second time.
+template <class T, int kHeld>
 __global__ void __launch_bounds__(kMostThreads)
     gradients_of_rows(LogitRows rows, const T* logits, int shared_packs, const Accumulator<T>* dsum,
                       Accumulator<T>* losses, T* dlogits) {
   using A = Accumulator<T>;
+  extern __shared__ uint4 memory[];
   __shared__ A scratch[kWarp];
+  Pack<T>* shared = reinterpret_cast<Pack<T>*>(memory) + threadIdx.x;
+  const int64_t i = row_of_thread();
+  if (i >= rows.rows) return;
+  const RowParts<T> row(rows, logits, i);
+  const GradientRow<T> out(row, dlogits + i * rows.columns);
+  // Before the target is known, which would cost the time of one more access.
+  Pack<T> held[kHeld];
+  load_batch<kHeld>(row, 0, held);
+  const A edge = row.has_edge() ? row.load_edge() : A{0};
   const A scale = dsum ? *dsum : A{1};
-  for (int64_t i = blockIdx.x; i < rows.rows; i += gridDim.x) {
-    const LogitRow<T> row(rows, logits, i);
-    T* dx = dlogits + i * rows.columns;
-    const int32_t target = rows.targets[i];
-    if (!rows.counts(target)) {
-      clear_row(row, dx);
-      if (threadIdx.x == 0) losses[i] = 0;
-      continue;
-    }
-    const A target_logit = row.at(target);
-    __syncwarp();  // no lane may overwrite it before all have read it
-    RowCache<T> cache(row, shared_packs);
-    OnlineSum<T> own;
-    cache.template read<true>([&](const Values<T>& x) { own.add(x); });
-    const OnlineSum<T> all = own.over_block(scratch);
-    const A inverse_sum = A{1} / all.sum, factor = scale * inverse_sum;
-    cache.walk([&](int pack, Values<T> x) {
-#pragma unroll
-      for (int j = 0; j < kPackSize<T>; ++j) {
-        x.at[j] = factor * exponential<T>(x.at[j] - all.largest);
-      }
-      row.store(dx, pack, x);
-    });
-    if (threadIdx.x == row.thread_of(target)) {
-      const A probability = exponential<T>(target_logit - all.largest) * inverse_sum;
-      dx[target] = static_cast<T>(scale * (probability - A{1}));
-    }
-    if (threadIdx.x == 0) losses[i] = loss_of<T>(all, target_logit);
+  const int32_t target = rows.targets[i];
+  if (!rows.counts(target)) {
+    clear_row(rows, row, out);
+    if (threadIdx.x == 0) losses[i] = 0;
+    return;
   }
+  const A target_logit = static_cast<A>(row.x[target]);
+
+  OnlineSum<T> own;
+  add_batch<kHeld>(row, 0, held, own);
+  for (int k = kHeld; threadIdx.x + k * blockDim.x < row.packs; k += kBatch) {
+    Pack<T> batch[kBatch];
+    load_batch<kBatch>(row, k, batch);
+    for_batch<kBatch>(row, k, [&](int j) {
+      const int slot = k + j - kHeld;
+      if (slot < shared_packs) shared[slot * blockDim.x] = batch[j];
+    });
+    add_batch<kBatch>(row, k, batch, own);
+  }
+  if (row.has_edge()) {
+    own.raise(edge);
+    own.add(edge);
+  }
+  const OnlineSum<T> all = own.over_row(scratch);
+  __syncwarp();  // all lanes have read the target before one overwrites it
+
+  const A inverse_sum = A{1} / all.sum;
+  const GradientScale<T> gradient{all.largest, scale * inverse_sum};
+  for_batch<kHeld>(row, 0, [&](int j) {
+    out.store(row.column_of_pack(threadIdx.x + j * blockDim.x), gradient.of(held[j]));
+  });
+#pragma unroll 2
+  for (int k = kHeld; threadIdx.x + k * blockDim.x < row.packs; ++k) {
+    const int pack = threadIdx.x + k * blockDim.x, slot = k - kHeld;
+    const Pack<T> x = slot < shared_packs ? shared[slot * blockDim.x] : row.load(pack);
+    out.store(row.column_of_pack(pack), gradient.of(x));
+  }
+  if (row.has_edge()) out.dx[row.column_of_edge()] = static_cast<T>(gradient.of(edge));
+  out.clear(rows.vocab, rows.columns);
+  if (threadIdx.x == row.thread_of(target)) {
+    const A probability = exponential<T>(target_logit - all.largest) * inverse_sum;
+    out.dx[target] = static_cast<T>(scale * (probability - A{1}));
+  }
+  if (threadIdx.x == 0) losses[i] = all.loss(target_logit);
 }
 
 // --- launches ------------------------------------------------------------------------------------
 
+constexpr int kRowsOfWarps = 8;  // rows of a block when each needs one warp only
+
+LaunchShape shape_of_rows(int64_t rows, int threads, int64_t shared_bytes = 0) {
+  const int of_block = threads == kWarp ? kRowsOfWarps : 1;
+  const int64_t blocks = ceil_div(rows, of_block);
+  check(blocks <= kMostBlocks, "cross_entropy: there must be at most ", kMostBlocks,
+        " rows of logits; got ", rows);
+  return {grid_for(rows, of_block), dim3(threads, of_block), shared_bytes};
+}
+
+// Whole warps with at most `packs` packs a thread.
+int threads_for(int64_t row_packs, int packs) {
+  return static_cast<int>(std::max<int64_t>(1, ceil_div(row_packs, packs * kWarp)) * kWarp);
+}
+
+// How a row of gradients is shared out.
 struct RowLaunch {
-  int threads = 0;
-  int shared_packs = 0;  // of a thread
+  int threads;
+  int held;  // packs of a thread in registers
+  int shared_packs = 0;
+
   int64_t shared_bytes() const { return int64_t{threads} * shared_packs * 16; }
 };
 
-// As few threads as hold the row in registers. A longer row takes half a multiprocessor, so that
-// one row is read while another is written, or all of it.
+// As few threads as hold the row in registers, since reductions over many take long. A longer row
+// takes a quarter, half or all of a multiprocessor; the less it takes, the more rows are read while
+// others are written.
 template <class T>
 RowLaunch row_launch(const Cuda& cuda, int64_t columns) {
-  constexpr int kHalf = kMostThreads / 2, kAll = kMostThreads;
-  constexpr int64_t kReserved = 1024;  // what each block takes for itself
-  const int64_t packs = ceil_div(columns + kPackSize<T> - 1, kPackSize<T>);
-  if (packs <= kHeld * kHalf) {
-    const int64_t warps = ceil_div(packs, kHeld * kWarp);
-    return {static_cast<int>(std::max<int64_t>(1, warps)) * kWarp, 0};
-  }
-  const auto shared_packs = [&](int threads, int64_t bytes) {
-    const int64_t wanted = ceil_div(packs, threads) - kHeld;
-    return static_cast<int>(std::max<int64_t>(0, std::min(wanted, bytes / (16 * threads))));
-  };
+  constexpr int64_t kReserved = 1024;  // bytes that each block takes for itself
+  const int64_t packs = ceil_div(columns, kPackSize<T>);
   const int64_t bytes = gpu_of(cuda).shared_bytes_per_block;
-  const int half = shared_packs(kHalf, bytes / 2 - kReserved);
-  if (packs <= int64_t{kHalf} * (kHeld + half)) return {kHalf, half};
-  return {kAll, shared_packs(kAll, bytes - kReserved)};
+  if (packs <= 4 * kMostThreads / 2) return {threads_for(packs, 4), 4};
+  const auto with = [&](int threads, int held) {
+    const int64_t room = (bytes * threads / kMostThreads - kReserved) / (16 * threads);
+    const int64_t wanted = ceil_div(packs, threads) - held;
+    return RowLaunch{threads, held, static_cast<int>(std::clamp<int64_t>(wanted, 0, room))};
+  };
+  const auto fits = [&](const RowLaunch& l) {
+    return packs <= int64_t{l.threads} * (l.held + l.shared_packs);
+  };
+  const RowLaunch quarter = with(kMostThreads / 4, 4), half = with(kMostThreads / 2, 2);
+  return fits(quarter) ? quarter : fits(half) ? half : with(kMostThreads, 4);
 }
 
-template <class T>
 void check_columns(int64_t columns) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - kPackSize<T>;
+  constexpr int64_t kMost = int64_t{1} << 30;
   check(columns <= kMost, "cross_entropy: a row of logits must have at most ", kMost,
         " columns; got ", columns);
 }
@@ -339,19 +405,24 @@ void count_targets(const Cuda& cuda, int64_t n, const int32_t* targets, int32_t 
 template <class T>
 void cross_entropy_losses(const Cuda& cuda, const LogitRows& rows, const T* logits,
                           Accumulator<T>* losses) {
-  check_columns<T>(rows.columns);
-  const RowLaunch shape = row_launch<T>(cuda, rows.columns);
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(rows.rows, 1), dim3(shape.threads)}), (losses_of_rows<T>),
-            rows, logits, losses);
+  check_columns(rows.columns);
+  const int threads = std::min(256, threads_for(ceil_div(rows.columns, kPackSize<T>), 8));
+  XT_LAUNCH(cuda, shape_of_rows(rows.rows, threads), (losses_of_rows<T>), rows, logits, losses);
 }
 
 template <class T>
 void cross_entropy_gradients(const Cuda& cuda, const LogitRows& rows, const T* logits,
                              const Accumulator<T>* dsum, Accumulator<T>* losses, T* dlogits) {
-  check_columns<T>(rows.columns);
-  const RowLaunch shape = row_launch<T>(cuda, rows.columns);
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(rows.rows, 1), dim3(shape.threads), shape.shared_bytes()}),
-            (gradients_of_rows<T>), rows, logits, shape.shared_packs, dsum, losses, dlogits);
+  check_columns(rows.columns);
+  const RowLaunch l = row_launch<T>(cuda, rows.columns);
+  const LaunchShape shape = shape_of_rows(rows.rows, l.threads, l.shared_bytes());
+  if (l.held == 2) {
+    XT_LAUNCH(cuda, shape, (gradients_of_rows<T, 2>), rows, logits, l.shared_packs, dsum, losses,
+              dlogits);
+  } else {
+    XT_LAUNCH(cuda, shape, (gradients_of_rows<T, 4>), rows, logits, l.shared_packs, dsum, losses,
+              dlogits);
+  }
 }
 
 // A factor of 1 is the usual one: a grid of few blocks is soon through with it.

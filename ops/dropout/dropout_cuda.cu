@@ -32,8 +32,12 @@ __global__ void __launch_bounds__(kThreads)
   const RandomStream stream = random_stream(random, site);
   const int64_t first_sequence = random.first_sequence ? *random.first_sequence : 0;
   const int64_t runs = ceil_div(length, kCount), step = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows * runs; i += step) {
-    const int64_t row = i / runs, first = i % runs * kCount, start = row * length + first;
+  const int64_t begin = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  // A thread's next run lies `rows_on` rows and `runs_on` runs further.
+  const int64_t rows_on = step / runs, runs_on = step % runs;
+  int64_t run = begin % runs;
+  for (int64_t row = begin / runs; row < rows; row += rows_on) {
+    const int64_t first = run * kCount, start = row * length + first;
     uint32_t words[kCount];
 #pragma unroll
     for (int q = 0; q < kCount / kQuad; ++q) {
@@ -42,15 +46,20 @@ __global__ void __launch_bounds__(kThreads)
       for (int j = 0; j < kQuad; ++j) words[q * kQuad + j] = four.word[j];
     }
     if constexpr (kPacked) {
-      auto values = load_values<kCount>(x + start);
+      auto values = load_elements<kCount>(x + start);
 #pragma unroll
       for (int j = 0; j < kCount; ++j) values.at[j] = keep(values.at[j], words[j]);
-      store_values(y + start, values);
+      store_elements(y + start, values);
     } else {
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
         if (first + j < length) y[start + j] = keep(x[start + j], words[j]);
       }
+    }
+    run += runs_on;
+    if (run >= runs) {
+      run -= runs;
+      ++row;
     }
   }
 }

@@ -31,13 +31,6 @@ __device__ void for_runs(int64_t half, F f) {
 }
 
 template <class A, int kPairs>
-__device__ Angles<A, kPairs> load_angles(const TokenAngles<A>& angles, int64_t token, int64_t half,
-                                         int64_t i) {
-  const int64_t at = angles.row(token) * half + i;
-  return {load_values<kPairs>(angles.cos + at), load_values<kPairs>(angles.sin + at)};
-}
-
-template <class A, int kPairs>
 __device__ A dot(const Pairs<A, kPairs>& a, const Pairs<A, kPairs>& b) {
   A sum = 0;
 #pragma unroll
@@ -60,43 +53,48 @@ __device__ Pairs<A, kPairs> product(const Pairs<A, kPairs>& a, A factor,
   return y;
 }
 
+// One head's way forward. All loads stand before the sum: its lanes wait for the slowest anyway.
 template <class L, bool kAdjacent, class T>
-__global__ void __launch_bounds__(kThreads) forward_heads(QkNormRopeForward<T> p) {
+__device__ void forward_head(const QkNormRopeForward<T>& p, int64_t token, int64_t head) {
   using A = Accumulator<T>;
-  using P = Pairs<A, L::kPairs>;
   const QkNormRope& o = p.options;
-  const int64_t half = o.head_dim / 2, turning = o.heads + o.kv_heads, heads = turning + o.kv_heads;
-  const int64_t count = p.tokens * heads;
-  // Lanes of one warp stay together, since they exchange sums: `first` is the warp's first head.
-  constexpr int kHeadsOfWarp = kWarp / L::kLanes;
-  for (int64_t first = int64_t{blockIdx.x} * L::kHeads + threadIdx.x / kWarp * kHeadsOfWarp;
-       first < count; first += int64_t{gridDim.x} * L::kHeads) {
-    const int64_t row = first + threadIdx.x % kWarp / L::kLanes;
-    const bool within = row < count;
-    const int64_t token = row / heads, head = row % heads;
-    const T* weight = head < o.heads ? p.q_weight : p.k_weight;
-    P x[L::kRuns];
-    A squares = 0;
-    if (within) {
-      for_runs<L>(half, [&](int r, int64_t i) {
-        x[r] = load_pairs<kAdjacent, L::kPairs>(p.qkv + row * o.head_dim, half, i);
-        squares += dot(x[r], x[r]);
-      });
-    }
-    if (p.rstd) squares = warp_reduce<L::kLanes>(squares, Add());
-    if (!within) continue;
-    const A rstd = 1 / sqrt(squares / A(o.head_dim) + A(o.eps));
-    if (p.rstd && head < turning && threadIdx.x % L::kLanes == 0) {
-      p.rstd[token * turning + head] = rstd;
-    }
+  const int64_t half = o.head_dim / 2, turning = o.heads + o.kv_heads;
+  const int64_t start = token * o.packed_width() + head * o.head_dim;
+  const bool within = head < turning + o.kv_heads, turns = head < turning;
+  const T* weight = !turns ? nullptr : head < o.heads ? p.q_weight : p.k_weight;
+  Pairs<A, L::kPairs> x[L::kRuns], w[L::kRuns];
+  Angles<A, L::kPairs> angles[L::kRuns];
+  A squares = 0;
+  if (within) {
     for_runs<L>(half, [&](int r, int64_t i) {
-      P y = x[r];
-      if (head < turning) {
-        if (weight) y = product(y, rstd, load_pairs<kAdjacent, L::kPairs>(weight, half, i));
-        y = turned(y, load_angles<A, L::kPairs>(p.angles, token, half, i), A(1));
-      }
-      store_pairs<kAdjacent>(p.y + row * o.head_dim, half, i, y);
+      x[r] = load_pairs<kAdjacent, L::kPairs>(p.qkv + start, half, i);
+      if (weight) w[r] = load_pairs<kAdjacent, L::kPairs>(weight, half, i);
+      const int64_t at = p.angles.row(token) * half + i;
+      if (turns) angles[r] = load_angles<L::kPairs>(p.angles.cos + at, p.angles.sin + at);
+      squares += dot(x[r], x[r]);
     });
+  }
+  if (p.rstd) squares = warp_reduce<L::kLanes>(squares, Add());
+  if (!within) return;
+  const A rstd = ::rsqrt(squares / A(o.head_dim) + A(o.eps));
+  if (weight && threadIdx.x % L::kLanes == 0) p.rstd[token * turning + head] = rstd;
+  for_runs<L>(half, [&](int r, int64_t i) {
+    if (weight) x[r] = product(x[r], rstd, w[r]);
+    if (turns) x[r] = turned(x[r], angles[r]);
+    store_pairs<kAdjacent>(p.y + start, half, i, x[r]);
+  });
+}
+
+// A block does the heads of one token at a time.
+template <class L, bool kAdjacent, class T>
+__global__ void __launch_bounds__(kThreads, L::kRuns > 1 ? 1 : 4)
+    forward_tokens(QkNormRopeForward<T> p) {
+  const int64_t heads = p.options.heads + 2 * p.options.kv_heads;
+  const int64_t at_a_time = blockDim.x / L::kLanes;
+  for (int64_t token = blockIdx.x; token < p.tokens; token += gridDim.x) {
+    for (int64_t first = 0; first < heads; first += at_a_time) {
+      forward_head<L, kAdjacent>(p, token, first + threadIdx.x / L::kLanes);
+    }
   }
 }
 
@@ -114,8 +112,9 @@ __device__ void backward_head(const QkNormRopeBackward<T>& p, bool within, int64
   A sum = 0;
   if (within) {
     for_runs<L>(half, [&](int r, int64_t i) {
-      g[r] = turned(load_pairs<kAdjacent, L::kPairs>(p.dy + start, half, i),
-                    load_angles<A, L::kPairs>(p.angles, token, half, i), A(-1));
+      const int64_t at = p.angles.row(token) * half + i;
+      g[r] = turned_back(load_pairs<kAdjacent, L::kPairs>(p.dy + start, half, i),
+                         load_angles<L::kPairs>(p.angles.cos + at, p.angles.sin + at));
       if (!weight) return;
       const P x = load_pairs<kAdjacent, L::kPairs>(p.qkv + start, half, i);
       const P w = load_pairs<kAdjacent, L::kPairs>(weight, half, i);
@@ -168,12 +167,12 @@ __device__ void write_block_sum(int64_t head_dim, const Pairs<A, L::kPairs> (&su
   __syncthreads();  // scratch may be written again
 }
 
-// The block's tokens (every gridDim.x-th), heads [first_head, first_head + heads) of each.
+// Heads [first_head, first_head + heads) of the block's tokens, which are every gridDim.x-th.
 template <class L, bool kAdjacent, class T>
 __device__ void backward_group(const QkNormRopeBackward<T>& p, int64_t first_head, int64_t heads,
                                const T* weight, Accumulator<T>* dweight) {
   Pairs<Accumulator<T>, L::kPairs> sums[L::kRuns] = {};
-  const int64_t tokens = p.tokens > blockIdx.x ? ceil_div(p.tokens - blockIdx.x, gridDim.x) : 0;
+  const int64_t tokens = ceil_div(p.tokens - blockIdx.x, gridDim.x);
   for (int64_t first = 0; first < tokens * heads; first += L::kHeads) {
     const int64_t i = first + threadIdx.x / L::kLanes;
     const int64_t token = blockIdx.x + i / heads * gridDim.x;
@@ -186,7 +185,8 @@ __device__ void backward_group(const QkNormRopeBackward<T>& p, int64_t first_hea
 }
 
 template <class L, bool kAdjacent, class T>
-__global__ void __launch_bounds__(kThreads, 2) backward_heads(QkNormRopeBackward<T> p) {
+__global__ void __launch_bounds__(kThreads, L::kRuns > 1 ? 1 : 2)
+    backward_tokens(QkNormRopeBackward<T> p) {
   const QkNormRope& o = p.options;
   backward_group<L, kAdjacent>(p, 0, o.heads, p.q_weight, p.dq_weight);
   backward_group<L, kAdjacent>(p, o.heads, o.kv_heads, p.k_weight, p.dk_weight);
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t runs = (width - first) / kCount, step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < tokens * runs; i += step) {
     const int64_t at = i / runs * width + first + i % runs * kCount;
-    store_values(y + at, load_values<kCount>(x + at));
+    store_elements(y + at, load_elements<kCount>(x + at));
   }
 }
 
@@ -233,10 +233,11 @@ void qk_norm_rope_forward(const Cuda& cuda, const QkNormRopeForward<T>& p) {
   const bool packs = heads_fit_packs<T>(o, p.angles, p.qkv, p.q_weight, p.k_weight, p.y);
   with_layout<T>(o.head_dim, packs, [&](auto layout) {
     using L = decltype(layout);
-    const dim3 grid = grid_for(p.tokens * (o.heads + 2 * o.kv_heads), L::kHeads);
-    XT_LAUNCH(cuda, (LaunchShape{grid, kThreads}),
-              (o.pairing == RopePairing::adjacent ? forward_heads<L, true, T>
-                                                  : forward_heads<L, false, T>),
+    const int64_t lanes = ceil_div((o.heads + 2 * o.kv_heads) * L::kLanes, kWarp) * kWarp;
+    const auto threads = static_cast<unsigned>(std::min<int64_t>(lanes, kThreads));
+    XT_LAUNCH(cuda, (LaunchShape{grid_for(p.tokens, 1), threads}),
+              (o.pairing == RopePairing::adjacent ? forward_tokens<L, true, T>
+                                                  : forward_tokens<L, false, T>),
               p);
   });
 }
@@ -254,8 +255,8 @@ void qk_norm_rope_backward(const Cuda& cuda, const QkNormRopeBackward<T>& p) {
   with_layout<T>(o.head_dim, packs, [&](auto layout) {
     using L = decltype(layout);
     XT_LAUNCH(cuda, (LaunchShape{grid, kThreads}),
-              (o.pairing == RopePairing::adjacent ? backward_heads<L, true, T>
-                                                  : backward_heads<L, false, T>),
+              (o.pairing == RopePairing::adjacent ? backward_tokens<L, true, T>
+                                                  : backward_tokens<L, false, T>),
               p);
   });
   if (!p.dx || p.dx == p.dy) return;

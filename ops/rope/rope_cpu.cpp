@@ -12,7 +12,7 @@ void rope_angles(const Cpu& cpu, int64_t positions, int64_t head_dim, double the
                  A* sin) {
   const int64_t half = head_dim / 2;
   std::vector<double> frequency(half);
-  for (int64_t i = 0; i < half; ++i) frequency[i] = std::pow(theta, -2.0 * i / head_dim);
+  for (int64_t i = 0; i < half; ++i) frequency[i] = rope_frequency(theta, i, head_dim);
   parallel_for(cpu, positions, [&](int64_t p) {
     for (int64_t i = 0; i < half; ++i) {
       cos[p * half + i] = static_cast<A>(std::cos(p * frequency[i]));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/cuda/pairs.h"
 #include "ops/rope/rope_kernels.h"
 
@@ -6,24 +8,30 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// What the host passes by value, so that a table can be made inside a captured step.
+struct Frequencies {
+  static constexpr int kMost = 256;
+  double at[kMost];
+};
+
+// Columns [first, first + count) of the tables.
 template <class A>
 __global__ void __launch_bounds__(kThreads)
-    fill_angles(int64_t positions, int64_t head_dim, double theta, A* cosines, A* sines) {
-  const int64_t half = head_dim / 2, step = int64_t{gridDim.x} * kThreads;
-  for (int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x; at < positions * half;
-       at += step) {
-    const int64_t position = at / half, i = at % half;
+    fill_angles(const __grid_constant__ Frequencies frequencies, int64_t first, int64_t count,
+                int64_t positions, int64_t half, A* cosines, A* sines) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < positions * count; i += step) {
+    const int64_t position = i / count, column = i % count;
     double c, s;
-    sincos(position * pow(theta, -2.0 * i / head_dim), &s, &c);
-    cosines[at] = static_cast<A>(c);
-    sines[at] = static_cast<A>(s);
+    sincos(position * frequencies.at[column], &s, &c);
+    cosines[position * half + first + column] = static_cast<A>(c);
+    sines[position * half + first + column] = static_cast<A>(s);
   }
 }
 
 // Threads take kPairs pairs of one head at a time.
 template <bool kAdjacent, int kPairs, class T>
 __global__ void __launch_bounds__(kThreads) turn_heads(RopeRotation<T> p) {
-  using A = Accumulator<T>;
   const int64_t half = p.head_dim / 2, runs = half / kPairs;
   const int64_t count = p.batch * p.time * p.heads * runs, step = int64_t{gridDim.x} * kThreads;
   for (int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x; at < count; at += step) {
@@ -32,11 +40,10 @@ __global__ void __launch_bounds__(kThreads) turn_heads(RopeRotation<T> p) {
     const T* x = p.x + token / p.time * p.batch_stride + token % p.time * p.time_stride +
                  head * p.head_stride;
     const int64_t angle = p.angles.row(token) * half + i;
-    const Angles<A, kPairs> angles{load_values<kPairs>(p.angles.cos + angle),
-                                   load_values<kPairs>(p.angles.sin + angle)};
+    const auto angles = load_angles<kPairs>(p.angles.cos + angle, p.angles.sin + angle);
     const auto pairs = load_pairs<kAdjacent, kPairs>(x, half, i);
     store_pairs<kAdjacent>(p.y + head_row * p.head_dim, half, i,
-                           turned(pairs, angles, A(p.inverse ? -1 : 1)));
+                           p.inverse ? turned_back(pairs, angles) : turned(pairs, angles));
   }
 }
 
@@ -62,8 +69,16 @@ void rotate(const Cuda& cuda, const RopeRotation<T>& p) {
 template <class A>
 void rope_angles(const Cuda& cuda, int64_t positions, int64_t head_dim, double theta, A* cos,
                  A* sin) {
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(positions * (head_dim / 2), kThreads), kThreads}),
-            fill_angles<A>, positions, head_dim, theta, cos, sin);
+  const int64_t half = head_dim / 2;
+  for (int64_t first = 0; first < half; first += Frequencies::kMost) {
+    const int64_t count = std::min<int64_t>(half - first, Frequencies::kMost);
+    Frequencies frequencies;
+    for (int64_t i = 0; i < count; ++i) {
+      frequencies.at[i] = rope_frequency(theta, first + i, head_dim);
+    }
+    XT_LAUNCH(cuda, (LaunchShape{grid_for(positions * count, kThreads), kThreads}), fill_angles<A>,
+              frequencies, first, count, positions, half, cos, sin);
+  }
 }
 
 template <class T>

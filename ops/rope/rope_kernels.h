@@ -1,11 +1,18 @@
 #pragma once
 // The kernels of rope.h.
 
+#include <cmath>
+
 #include "core/dispatch.h"
 #include "ops/optional_data.h"
 #include "ops/rope/rope.h"
 
 namespace xtrain {
+
+// The angle that pair i turns by from one position to the next.
+inline double rope_frequency(double theta, int64_t i, int64_t head_dim) {
+  return std::pow(theta, -2.0 * i / head_dim);
+}
 
 // cos and sin [positions, head_dim / 2].
 template <class A>

@@ -19,13 +19,13 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t step = int64_t{gridDim.x} * kThreads * kCount;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount; i < n; i += step) {
     const T* gates = gate_up + gate_of(i, width);
-    const auto gate = load_values<kCount>(gates), up = load_values<kCount>(gates + width);
-    Values<Accumulator<T>, kCount> out;
+    const auto gate = load_elements<kCount>(gates), up = load_elements<kCount>(gates + width);
+    Elements<Accumulator<T>, kCount> out;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       out.at[j] = times_sigmoid<T>(gate.at[j], gate.at[j]) * up.at[j];
     }
-    store_values(y + i, out);
+    store_elements(y + i, out);
   }
 }
 
@@ -36,18 +36,18 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t step = int64_t{gridDim.x} * kThreads * kCount;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount; i < n; i += step) {
     const int64_t at = gate_of(i, width);
-    const auto gate = load_values<kCount>(gate_up + at);
-    const auto up = load_values<kCount>(gate_up + at + width);
-    const auto upstream = load_values<kCount>(dy + i);
-    Values<A, kCount> dgate, dup;
+    const auto gate = load_elements<kCount>(gate_up + at);
+    const auto up = load_elements<kCount>(gate_up + at + width);
+    const auto upstream = load_elements<kCount>(dy + i);
+    Elements<A, kCount> dgate, dup;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       const A x = gate.at[j], d = upstream.at[j], s = sigmoid<T>(x);
       dgate.at[j] = d * up.at[j] * s * (1 + x * (1 - s));
       dup.at[j] = d * x * s;
     }
-    store_values(dgate_up + at, dgate);
-    store_values(dgate_up + at + width, dup);
+    store_elements(dgate_up + at, dgate);
+    store_elements(dgate_up + at + width, dup);
   }
 }
 

@@ -52,15 +52,15 @@ TEST_CASE("GPU products of several tiles are right for every transpose", "[cuda]
   }
 }
 
-// So many tiles that every multiprocessor has several.
+// More tiles than run at once, and a k of more slices than shared memory holds.
 TEST_CASE("GPU products of many tiles are right for every transpose", "[cuda]") {
   for (GemmBackend backend : kBackends) {
     const Context ctx = context_with(backend);
     for (const GemmDtypes& d : dtypes_of(ctx)) {
       for (int t = 0; t < 4; ++t) {
-        const Tensor a = random_matrix(ctx, {40, 136, 72}, t & 1, d.operands, 1);
-        const Tensor b = random_matrix(ctx, {40, 72, 264}, t & 2, d.operands, 2);
-        check_product(ctx, a, b, random_tensor(ctx, {40, 136, 264}, d.result, 3));
+        const Tensor a = random_matrix(ctx, {150, 8, 328}, t & 1, d.operands, 1);
+        const Tensor b = random_matrix(ctx, {150, 328, 136}, t & 2, d.operands, 2);
+        check_product(ctx, a, b, random_tensor(ctx, {150, 8, 136}, d.result, 3));
       }
     }
   }

@@ -45,7 +45,9 @@ std::ostream& operator<<(std::ostream& out, const Example& e) {
 Tensor random_tensor(const Context& ctx, const Shape& shape, uint64_t site, double magnitude) {
   const RandomStream stream = random_stream(11, 0, site);
   std::vector<double> values(numel_of(shape));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = magnitude * random_normal(stream, 0, i);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = magnitude * (4.0 * stream.uniform(0, i) - 2.0);
+  }
   return cast(ctx, cast(ctx, from_host(ctx, values, shape), Dtype::bf16), Dtype::f64);
 }
 
@@ -130,7 +132,7 @@ Results run_on_gpu(const Example& e, const Inputs& in, Dtype dtype, AttentionKin
 }
 
 void check_example(const Example& e) {
-  const Context cpu = cpu_context();
+  const Context cpu = cpu_context(4);
   const Inputs in = random_inputs(e);
   const Results oracle = run(cpu, in, options_of(cpu, e), AttentionKind::flash);
   for (Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
@@ -277,7 +279,8 @@ TEST_CASE("flash attention on the GPU of a single key gives its value", "[cuda]"
       INFO(dtype << ", head_dim " << head_dim);
       const Results got = run(ctx, on_gpu(in, dtype), options_of(ctx, e), AttentionKind::flash);
       CHECK(got.o == as_doubles(cpu_context(1), in.v));
-      CHECK(got.dv == as_doubles(cpu_context(1), in.dy));
+      const std::vector<double> dy = as_doubles(cpu_context(1), in.dy);
+      CHECK(relative_difference(got.dv, dy) <= tolerance(dtype));
       const auto vanishes = [&](double x) { return std::abs(x) <= tolerance(dtype, head_dim); };
       CHECK(std::all_of(got.dq.begin(), got.dq.end(), vanishes));
       CHECK(std::all_of(got.dk.begin(), got.dk.end(), vanishes));
@@ -291,10 +294,11 @@ TEST_CASE("flash attention on the GPU is right for every mask, group and with dr
       for (int64_t group : {1, 4, 8}) {
         e.kv_heads = group == 8 ? 1 : 2;
         e.heads = group * e.kv_heads;
-        for (double dropout : {0.0, 0.3}) {
-          e.dropout = dropout;
-          check_example(e);
-        }
+        check_example(e);
+        if (group != 4) continue;
+        e.dropout = 0.3;
+        check_example(e);
+        e.dropout = 0.0;
       }
     }
   }

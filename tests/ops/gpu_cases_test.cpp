@@ -7,7 +7,15 @@ using namespace xtrain;
 TEST_CASE("every case of every op on the GPU equals the oracle", "[cuda]") {
   for (const std::string& family : op_families()) {
     DYNAMIC_SECTION(family) {
-      check_op_cases_on_gpu(family);
+      check_op_values_on_gpu(family);
+    }
+  }
+}
+
+TEST_CASE("every case of every op on the GPU is consistent with itself", "[cuda]") {
+  for (const std::string& family : op_families()) {
+    DYNAMIC_SECTION(family) {
+      check_op_consistency_on_gpu(family);
     }
   }
 }

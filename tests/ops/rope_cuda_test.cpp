@@ -74,11 +74,11 @@ TEST_CASE("rope on the GPU leaves position 0 as it is and keeps every pair's nor
 TEST_CASE("rope on the GPU is right to the rounding of f32", "[cuda]") {
   const Context& ctx = test_cuda_context();
   const Context cpu = cpu_context(1);
-  const auto turned = [](const Context& ctx, Dtype dtype) {
-    const Tensor x = cast(ctx, heads(ctx, {1, 4, 2, 8}), dtype);
-    const Tensor at = from_host(ctx, std::vector<int32_t>{0, 1, 2, 3}, {1, 4});
-    const RopeTable table = rope_table(ctx, 4, 8, 10000.0, dtype);
-    return as_doubles(ctx, rope(ctx, x, at, table, RopePairing::halves).value);
+  const auto turned = [](const Context& device, Dtype dtype) {
+    const Tensor x = cast(device, heads(device, {1, 4, 2, 8}), dtype);
+    const Tensor at = from_host(device, std::vector<int32_t>{0, 1, 2, 3}, {1, 4});
+    const RopeTable table = rope_table(device, 4, 8, 10000.0, dtype);
+    return as_doubles(device, rope(device, x, at, table, RopePairing::halves).value);
   };
   const std::vector<double> got = turned(ctx, Dtype::f32), exact = turned(cpu, Dtype::f64);
   double error = 0.0;

@@ -53,19 +53,25 @@ Result run_row(Var (*function)(const Context&, const Var&), const std::vector<fl
 // Widths of one warp, one block, and more than a block holds.
 constexpr int kWidths[] = {3, 70, 1500, 20000};
 
-// The largest error of softmax in f32, in units of the last place of the largest probability or as
-// it is.
-double worst_error(const OpCase& c, double* unit) {
-  const auto p = run_case(test_cuda_context(), c, {.dtype = Dtype::f32, .rounded = Dtype::f32});
-  const auto oracle = run_case(cpu_context(), c, {.dtype = Dtype::f64, .rounded = Dtype::f32});
-  double worst = 0.0, largest = 0.0;
-  for (size_t i = 0; i < p.values[0].size(); ++i) {
-    worst = std::max(worst, std::abs(p.values[0][i] - oracle.values[0][i]));
-    largest = std::max(largest, oracle.values[0][i]);
+// The largest error of softmax in f32 of 8 x 256 uniform numbers, and one unit in the last place of
+// the largest probability.
+struct WorstError {
+  double error = 0.0, unit = 0.0;
+
+  WorstError(double low, double high) {
+    const OpCase c = softmax_case({8, 256}, false, low, high);
+    const auto p = run_case(test_cuda_context(), c, {.dtype = Dtype::f32, .rounded = Dtype::f32});
+    const auto oracle = run_case(cpu_context(), c, {.dtype = Dtype::f64, .rounded = Dtype::f32});
+    double largest = 0.0;
+    for (size_t i = 0; i < p.values[0].size(); ++i) {
+      error = std::max(error, std::abs(p.values[0][i] - oracle.values[0][i]));
+      largest = std::max(largest, oracle.values[0][i]);
+    }
+    unit = std::ldexp(epsilon_of(Dtype::f32), std::ilogb(largest));
   }
-  *unit = std::ldexp(epsilon_of(Dtype::f32), std::ilogb(largest));
-  return worst;
-}
+
+  bool below(double bar) const { return error <= std::max(bar, unit); }
+};
 
 }  // namespace
 
@@ -135,10 +141,9 @@ TEST_CASE("softmax on the GPU passes a NaN on instead of hiding it", "[cuda]") {
 }
 
 TEST_CASE("errors of softmax on the GPU stay below the bars", "[cuda]") {
-  double unit = 0.0;
-  CHECK(worst_error(softmax_case({8, 256}, false, -1, 1), &unit) <= std::max(1.4e-9, unit));
-  CHECK(worst_error(softmax_case({8, 256}, false, 1000, 1010), &unit) <= std::max(1.5e-8, unit));
-  CHECK(worst_error(softmax_case({8, 256}, false, -2000, 2000), &unit) <= std::max(1.5e-8, unit));
+  CHECK(WorstError(-1, 1).below(1.4e-9));
+  CHECK(WorstError(1000, 1010).below(1.5e-8));
+  CHECK(WorstError(-2000, 2000).below(1.5e-8));
 
   const OpCase rows = softmax_case({4, 2048}, false, -1, 1);
   const OpRun run{.dtype = Dtype::f32, .rounded = Dtype::f32};

@@ -39,9 +39,11 @@ OpValues run_case(const Context& ctx, const OpCase& c, const OpRun& run);
 void check_op_cases(const std::string& family);
 
 // The cases of one family on the GPU: values and gradients in every dtype equal the f64 oracle of
-// the CPU fed the same rounded inputs; finite differences hold for the GPU's own f64 kernels;
-// strided inputs and gradients, and a second run, give the same bits; inputs are left as they were.
-void check_op_cases_on_gpu(const std::string& family);
+// the CPU fed the same rounded inputs; inputs are left as they were.
+void check_op_values_on_gpu(const std::string& family);
+// Finite differences hold for the GPU's own f64 kernels; the twin agrees; strided inputs and
+// gradients, and a second run, give the same bits.
+void check_op_consistency_on_gpu(const std::string& family);
 
 // max |a - b| / max |b|, or / least where that is larger; the plain difference where both are 0;
 // infinity when one is not finite and the other is not the same.
