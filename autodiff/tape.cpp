@@ -7,9 +7,14 @@
 
 namespace xtrain {
 
-Saved::Saved(Node& owner, const Tensor& tensor)
-    : tensor_(tensor), version_(tensor.defined() ? tensor.version() : 0) {
+Saved::Saved(Node& owner, const Tensor& tensor) {
+  reset(tensor);
   owner.saved_.push_back(this);
+}
+
+void Saved::reset(const Tensor& tensor) {
+  tensor_ = tensor;
+  version_ = tensor.defined() ? tensor.version() : 0;
 }
 
 namespace {
@@ -24,6 +29,40 @@ class ViewNode final : public Node {
  private:
   const char* name_;
 };
+
+// A node that keeps the source of a tensor instead of the tensor, until its backward.
+class ForgetfulNode final : public Node {
+ public:
+  ForgetfulNode(std::unique_ptr<Node> node, std::vector<Saved*> forgotten, const Tensor& source,
+                const Rule& rule)
+      : node_(std::move(node)),
+        forgotten_(std::move(forgotten)),
+        source_(*this, source),
+        rule_(rule) {
+    remember(Tensor());
+    saved_.insert(saved_.end(), node_->saved().begin(), node_->saved().end());
+  }
+  const char* name() const override { return node_->name(); }
+
+  void backward(Gradients& g) override {
+    remember(rule_(*source_));
+    node_->backward(g);
+  }
+
+ private:
+  void remember(const Tensor& value) {
+    for (Saved* saved : forgotten_) saved->reset(value);
+  }
+
+  std::unique_ptr<Node> node_;
+  std::vector<Saved*> forgotten_;  // of node_
+  Saved source_;
+  Rule rule_;
+};
+
+bool is_same_view(const Tensor& a, const Tensor& b) {
+  return a.shares_storage(b) && a.shape() == b.shape() && a.strides() == b.strides();
+}
 
 // Zeroes what the given slices of dimension `dim` leave of the buffer.
 void zero_holes(const Context& ctx, const Tensor& buffer, int dim, std::vector<View> slices) {
@@ -120,6 +159,20 @@ Var Tape::add_view(const Var& x, const View& view, Tensor value, const char* nam
   slot.view = view;
   slots_[x.slot].views.push_back(result.slot);
   return result;
+}
+
+void Tape::forget(const Tensor& value, const Tensor& source, const Rule& rule) {
+  check(value.nbytes() == value.storage_bytes(),
+        "tape: only a whole storage can be forgotten; got ", value.nbytes(), " bytes of ",
+        value.storage_bytes());
+  for (Entry& entry : entries_) {
+    std::vector<Saved*> keepers;
+    for (Saved* saved : entry.node->saved()) {
+      if (is_same_view(saved->tensor(), value)) keepers.push_back(saved);
+    }
+    if (keepers.empty()) continue;
+    entry.node = std::make_unique<ForgetfulNode>(std::move(entry.node), keepers, source, rule);
+  }
 }
 
 // --- walking -------------------------------------------------------------------------------------

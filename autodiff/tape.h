@@ -50,11 +50,18 @@ class Saved {
   const Tensor& tensor() const { return tensor_; }
   const Tensor& operator*() const { return tensor_; }
   const Tensor* operator->() const { return &tensor_; }
+  // Moves the tensor out: what backward does not need any more it may overwrite, if nobody else
+  // holds it.
+  Tensor release() { return std::move(tensor_); }
+
+  // Keeps another tensor, or none.
+  void reset(const Tensor& tensor);
+
   bool changed() const { return tensor_.defined() && tensor_.version() != version_; }
 
  private:
   Tensor tensor_;
-  uint64_t version_;
+  uint64_t version_ = 0;
 };
 
 // The gradients that a node's backward reads and writes; `output` and `input` count as recorded.
@@ -109,12 +116,15 @@ class Node {
   // Called at most once, and only if an output has a gradient.
   virtual void backward(Gradients& gradients) = 0;
 
-  const std::vector<const Saved*>& saved() const { return saved_; }
+  const std::vector<Saved*>& saved() const { return saved_; }
 
- private:
+ protected:
   friend class Saved;
-  std::vector<const Saved*> saved_;
+  std::vector<Saved*> saved_;
 };
+
+// Computes a tensor from another, with the same bits each time.
+using Rule = std::function<Tensor(const Tensor& source)>;
 
 // Called once for each parameter used on the tape, as soon as its gradient is final.
 using OnReady = std::function<void(Parameter&)>;
@@ -144,6 +154,10 @@ class Tape {
   // Records a view: `value` must hold the elements that `view` picks from x. The view's gradient is
   // written straight into its place in the gradient of x.
   Var add_view(const Var& x, const View& view, Tensor value, const char* name);
+
+  // Nodes recorded so far that keep `value` keep `source` instead: rule(source) gives the same bits
+  // again before the backward of each. Error when `value` is a part of a larger storage.
+  void forget(const Tensor& value, const Tensor& source, const Rule& rule);
 
   // Walks the tape from the loss (one element, gradient 1) or from several outputs with their
   // gradients (same shapes). A tape can be walked once.

@@ -8,8 +8,8 @@
 
 namespace xtrain {
 
-// What backward computes again instead of keeping: nothing, the cheap elementwise results of the
-// MLP, all of the attention branch, or whole blocks.
+// What backward computes again instead of keeping: nothing, the output of the MLP's activation (its
+// input is kept), all of the attention branch, or whole blocks.
 enum class RecomputeLevel : uint8_t { none, activations, attention, block };
 
 struct Exec {

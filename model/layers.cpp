@@ -26,6 +26,11 @@ Var recomputed(const Pass& pass, const Var& x, std::span<Parameter* const> param
   return recompute(pass.tape, block, std::span(&x, 1), parameters)[0];
 }
 
+// x in memory of its own.
+Var compact(const Context& ctx, const Var& x) {
+  return reshape(ctx, reshape(ctx, x, {x.value.numel()}), x.shape());
+}
+
 }  // namespace
 
 // --- projection ----------------------------------------------------------------------------------
@@ -97,21 +102,25 @@ Var SelfAttention::operator()(const Pass& pass, const Var& x) const {
 }
 
 Var SelfAttention::branch(const Pass& pass, const Var& x) const {
-  Var packed = qkv(pass, x);  // [B, T, (H + 2 KV) D]
+  const int64_t q_width = heads * head_dim, kv_width = kv_heads * head_dim;
+  const Var packed = qkv(pass, x);  // [B, T, (H + 2 KV) D]
+  const std::vector<Var> parts = split(pass.ctx, packed, -1, {q_width + kv_width, kv_width});
+  Var qk = parts[0];
   if (q_norm || pass.rope) {
     const QkNormRope options{heads, kv_heads, head_dim, qk_norm_eps, pairing};
     const auto transform = pass.exec.fused ? qk_norm_rope : qk_norm_rope_composed;
-    packed = transform(pass.ctx, packed, optional_use(pass, q_norm), optional_use(pass, k_norm),
-                       options, pass.rope, pass.positions);
+    qk = transform(pass.ctx, qk, optional_use(pass, q_norm), optional_use(pass, k_norm), options,
+                   pass.rope, pass.positions);
   }
-  const int64_t q_width = heads * head_dim, kv_width = kv_heads * head_dim;
-  const std::vector<Var> parts = split(pass.ctx, packed, -1, {q_width, kv_width, kv_width});
+  // Without a norm only the values would keep the whole projection.
+  const Var values = !q_norm && pass.rope ? compact(pass.ctx, parts[1]) : parts[1];
   AttentionOptions options;
   options.dropout = probability_dropout;
   options.mask = pass.mask;
+  const Var q = slice(pass.ctx, qk, -1, 0, q_width), k = slice(pass.ctx, qk, -1, q_width, kv_width);
   const Var mixed = xtrain::attention(
-      pass.ctx, split_heads(pass.ctx, parts[0], heads), split_heads(pass.ctx, parts[1], kv_heads),
-      split_heads(pass.ctx, parts[2], kv_heads), options, pass.exec.attention);
+      pass.ctx, split_heads(pass.ctx, q, heads), split_heads(pass.ctx, k, kv_heads),
+      split_heads(pass.ctx, values, kv_heads), options, pass.exec.attention);
   return out(pass, merge_heads(pass.ctx, mixed));
 }
 
@@ -134,12 +143,14 @@ Mlp::Mlp(ParameterSet& set, const std::string& name, const ModelConfig& config, 
           out_std) {}
 
 Var Mlp::operator()(const Pass& pass, const Var& x) const {
-  const Var hidden = in(pass, x);
-  const auto rest = [this](const Pass& p, const Var& h) { return out(p, activate(p, h)); };
-  if (pass.exec.recompute != RecomputeLevel::activations) return rest(pass, hidden);
-  std::vector<Parameter*> parameters;
-  out.list(parameters);
-  return recomputed(pass, hidden, parameters, rest);
+  const Var hidden = in(pass, x), active = activate(pass, hidden);
+  const Var y = out(pass, active);
+  if (pass.tape && pass.exec.recompute == RecomputeLevel::activations) {
+    pass.tape->forget(active.value, hidden.value, [this, pass](const Tensor& h) {
+      return activate(pass.on(nullptr), h).value;
+    });
+  }
+  return y;
 }
 
 Var Mlp::activate(const Pass& pass, const Var& x) const {

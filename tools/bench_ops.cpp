@@ -143,8 +143,8 @@ std::vector<OpBench> token_benches(const Context& home, int64_t rows, int64_t co
            matrix + table_gradient}};
 }
 
-// `rows` tokens in sequences of `length`, `columns` elements each for twice as many query heads as
-// key or value heads.
+// `rows` tokens in sequences of `length`, `columns` elements each for the heads of queries, keys
+// and values, 2 : 1 : 1, of which the op takes the first two kinds.
 std::vector<OpBench> rope_benches(const Context& home, int64_t rows, int64_t columns, Dtype dtype,
                                   double matrix) {
   constexpr int64_t kHead = 64;
@@ -157,15 +157,14 @@ std::vector<OpBench> rope_benches(const Context& home, int64_t rows, int64_t col
   const Tensor at = from_host(home, positions, {batch, length});
   const RopeTable table = rope_table(home, length, kHead, 1e6, dtype);
   const Input weight{{kHead}, true};
-  // Values pass through; their part of the kept input is not read again.
   return {{"qk_norm_rope",
            "qk_norm_rope",
-           {{{batch, length, columns}}, weight, weight},
+           {{{batch, length, options.width()}}, weight, weight},
            [=](const Context& ctx, std::span<const Var> in) {
              return std::vector<Var>{qk_norm_rope(ctx, in[0], in[1], in[2], options, &table, at)};
            },
-           2 * matrix,
-           2.75 * matrix}};
+           1.5 * matrix,
+           2.25 * matrix}};
 }
 
 std::vector<OpBench> op_benches(const Context& ctx, int64_t rows, int64_t columns, Dtype dtype) {

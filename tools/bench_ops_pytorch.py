@@ -43,7 +43,7 @@ def swiglu(gate_up):
 
 
 def qk_norm_rope(rows, columns):
-    """Packed queries, keys and values; twice as many query heads as key or value heads."""
+    """Packed queries and keys of twice as many query heads as key or value heads."""
     kv = columns // (4 * HEAD)
     length = 1024 if rows % 1024 == 0 else rows
     frequencies = 1e6 ** (-torch.arange(0, HEAD, 2, dtype=torch.float64) / HEAD)
@@ -55,10 +55,10 @@ def qk_norm_rope(rows, columns):
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
     def call(packed, q_weight, k_weight):
-        q, k, v = packed.unflatten(-1, (4 * kv, HEAD)).split([2 * kv, kv, kv], 2)
-        return torch.cat([rotate(rms_norm(q, q_weight)), rotate(rms_norm(k, k_weight)), v], 2)
+        q, k = packed.unflatten(-1, (3 * kv, HEAD)).split([2 * kv, kv], 2)
+        return torch.cat([rotate(rms_norm(q, q_weight)), rotate(rms_norm(k, k_weight))], 2)
 
-    return call, [normal(rows // length, length, columns), normal(HEAD), normal(HEAD)]
+    return call, [normal(rows // length, length, 3 * kv * HEAD), normal(HEAD), normal(HEAD)]
 
 
 def ops(rows, columns):

@@ -1,5 +1,5 @@
 // Measures a training step, forward, backward, clipping and AdamW, with composed and with flash
-// attention: time and peak memory.
+// attention: time and peak memory, without recompute and with that of the activations.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -122,8 +122,10 @@ struct Cost {
   int64_t peak_bytes;
 };
 
-Cost measure(const Context& ctx, const Options& o, BatchSize size, AttentionKind attention) {
+Cost measure(const Context& ctx, const Options& o, BatchSize size, RecomputeLevel recompute,
+             AttentionKind attention) {
   Exec exec;
+  exec.recompute = recompute;
   exec.dtype = dtype_from_name(o.dtype);
   exec.attention = attention;
   ctx.allocator->reset_peak();
@@ -133,16 +135,31 @@ Cost measure(const Context& ctx, const Options& o, BatchSize size, AttentionKind
   return {seconds, ctx.allocator->peak_bytes() - before};
 }
 
-nlohmann::ordered_json as_json(const std::string& batch, const Cost& composed, const Cost& flash) {
+nlohmann::ordered_json as_json(const std::string& batch, const char* recompute,
+                               const Cost& composed, const Cost& flash) {
   const auto cost = [](const Cost& c) {
     return nlohmann::ordered_json{{"ms", c.seconds * 1e3}, {"peak_mib", c.peak_bytes / 1048576.0}};
   };
   return {{"batch", batch},
+          {"recompute", recompute},
           {"composed", cost(composed)},
           {"flash", cost(flash)},
           {"speedup", composed.seconds / flash.seconds},
           {"memory_saved",
            1.0 - static_cast<double>(flash.peak_bytes) / static_cast<double>(composed.peak_bytes)}};
+}
+
+void print_row(const nlohmann::ordered_json& row) {
+  const auto& composed = row["composed"];
+  const auto& flash = row["flash"];
+  std::printf(
+      "%-8s %-11s composed %8.2f ms %8.1f MiB   flash %8.2f ms %8.1f MiB   %.2f times as fast, "
+      "%.1f %% less memory\n",
+      row["batch"].get<std::string>().c_str(), row["recompute"].get<std::string>().c_str(),
+      composed["ms"].get<double>(), composed["peak_mib"].get<double>(), flash["ms"].get<double>(),
+      flash["peak_mib"].get<double>(), row["speedup"].get<double>(),
+      100 * row["memory_saved"].get<double>());
+  std::fflush(stdout);
 }
 
 int bench_step(int argc, char** argv) {
@@ -152,17 +169,13 @@ int bench_step(int argc, char** argv) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const std::string& batch : o.batches) {
     const BatchSize size = batch_size_from(batch);
-    const Cost composed = measure(ctx, o, size, AttentionKind::composed);
-    const Cost flash = measure(ctx, o, size, AttentionKind::flash);
-    rows.push_back(as_json(batch, composed, flash));
-    if (o.json) continue;
-    std::printf(
-        "%-8s composed %8.2f ms %8.0f MiB   flash %8.2f ms %8.0f MiB   %.2f times as fast, "
-        "%.1f %% less memory\n",
-        batch.c_str(), composed.seconds * 1e3, composed.peak_bytes / 1048576.0, flash.seconds * 1e3,
-        flash.peak_bytes / 1048576.0, rows.back()["speedup"].get<double>(),
-        100 * rows.back()["memory_saved"].get<double>());
-    std::fflush(stdout);
+    for (const auto& [level, name] : {std::pair{RecomputeLevel::none, "none"},
+                                      std::pair{RecomputeLevel::activations, "activations"}}) {
+      const Cost composed = measure(ctx, o, size, level, AttentionKind::composed);
+      const Cost flash = measure(ctx, o, size, level, AttentionKind::flash);
+      rows.push_back(as_json(batch, name, composed, flash));
+      if (!o.json) print_row(rows.back());
+    }
   }
   if (o.json) {
     const nlohmann::ordered_json all{{"device", text(ctx.device)}, {"dtype", o.dtype},

@@ -217,6 +217,35 @@ __device__ void multiply_rows(MmaSums<kRowTiles, kColumnTiles>& sums,
   }
 }
 
+// x of several such products: read from shared memory each time, or kept in registers where kHeld.
+template <int kWidth, int kRowTiles, bool kHeld>
+class LeftRows {
+ public:
+  __device__ LeftRows(const MatrixLane<kWidth>& plain, uint32_t tile) : tile_(tile) {
+    if constexpr (kHeld) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (int k = 0; k < kWidth / 16; ++k) load_matrices(held_[m][k], plain.at(tile, m * 16, k));
+      }
+    }
+  }
+
+  template <int kColumnTiles>
+  __device__ void multiply(MmaSums<kRowTiles, kColumnTiles>& sums, const MatrixLane<kWidth>& plain,
+                           const MatrixLane<kWidth>& crossed, uint32_t right) const {
+    if constexpr (kHeld) {
+      multiply_rows<kWidth>(sums, held_, crossed, right);
+    } else {
+      multiply_rows<kWidth>(sums, plain, tile_, crossed, right);
+    }
+  }
+
+ private:
+  uint32_t tile_;
+  MmaLeft<kHeld ? kRowTiles : 1, kHeld ? kWidth / 16 : 1> held_;
+};
+
 // sums += x y: y the kSteps * 16 rows at `right`.
 template <int kWidth, int kRowTiles, int kSteps>
 __device__ void multiply(MmaSums<kRowTiles, kWidth / 8>& sums,

@@ -9,7 +9,7 @@
 
 #include "core/cuda/launch.h"
 #include "core/cuda/mma.h"
-#include "ops/attention/flash_mma.h"
+#include "ops/attention/flash_mma_cuda.h"
 
 namespace xtrain {
 namespace {

@@ -37,8 +37,8 @@ Loss cross_entropy(const Context& ctx, const Var& logits, const Tensor& targets,
   } else {
     compute_losses(ctx, checked, rows, 0, losses);
   }
-  const Tensor sum = sum_of_losses(ctx, losses);
-  return {record<CrossEntropyNode>({logits}, sum, dlogits), checked.count};
+  const LossTotals totals = total_losses(ctx, checked, losses);
+  return {record<CrossEntropyNode>({logits}, totals.sum, dlogits), totals.count};
 }
 
 }  // namespace xtrain

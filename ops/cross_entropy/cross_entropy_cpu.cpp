@@ -50,11 +50,6 @@ Accumulator<T> row_loss(const RowStatistics<Accumulator<T>>& s, T target_logit) 
 
 }  // namespace
 
-void count_targets(const Cpu&, int64_t n, const int32_t* targets, int32_t ignore_index,
-                   int64_t* count) {
-  *count = n - std::count(targets, targets + n, ignore_index);
-}
-
 template <class T>
 void cross_entropy_losses(const Cpu& cpu, const LogitRows& rows, const T* logits,
                           Accumulator<T>* losses) {
@@ -63,7 +58,7 @@ void cross_entropy_losses(const Cpu& cpu, const LogitRows& rows, const T* logits
     const int32_t target = rows.targets[i];
     if (!rows.counts(target)) return;
     const T* x = logits + i * rows.columns;
-    losses[i] = row_loss(statistics_of(rows.vocab, x), x[target]);
+    losses[i] = row_loss(statistics_of(rows.vocab(), x), x[target]);
   });
 }
 
@@ -78,15 +73,15 @@ void cross_entropy_gradients(const Cpu& cpu, const LogitRows& rows, const T* log
     T* dx = dlogits + i * rows.columns;
     losses[i] = 0;
     if (!rows.counts(target)) return std::fill(dx, dx + rows.columns, T(0));
-    const RowStatistics<A> s = statistics_of(rows.vocab, x);
+    const RowStatistics<A> s = statistics_of(rows.vocab(), x);
     losses[i] = row_loss(s, x[target]);
     const A inverse_sum = A{1} / s.sum, factor = scale * inverse_sum;
     const A probability = vector_exp(static_cast<A>(x[target]) - s.largest) * inverse_sum;
 #pragma omp simd
-    for (int64_t j = 0; j < rows.vocab; ++j) {
+    for (int64_t j = 0; j < rows.vocab(); ++j) {
       dx[j] = static_cast<T>(factor * vector_exp(static_cast<A>(x[j]) - s.largest));
     }
-    std::fill(dx + rows.vocab, dx + rows.columns, T(0));
+    std::fill(dx + rows.vocab(), dx + rows.columns, T(0));
     dx[target] = static_cast<T>(scale * (probability - A{1}));
   });
 }
@@ -103,12 +98,17 @@ void scale_in_place(const Cpu& cpu, int64_t n, const Accumulator<T>* factor, T* 
 }
 
 template <class A>
-void sum_losses(const Cpu&, int64_t n, const A* losses, A* sum) {
+void total_row_losses(const Cpu& cpu, const IndexRule& rule, int64_t n, const int32_t* targets,
+                      const A* losses, A* sum, int64_t* count) {
+  check_index_range(cpu, rule, n, targets);
   *sum = static_cast<A>(std::accumulate(losses, losses + n, 0.0));
+  *count = n - std::count(targets, targets + n, rule.ignored);
 }
 
-template void sum_losses(const Cpu&, int64_t, const double*, double*);
-template void sum_losses(const Cpu&, int64_t, const float*, float*);
+template void total_row_losses(const Cpu&, const IndexRule&, int64_t, const int32_t*, const double*,
+                               double*, int64_t*);
+template void total_row_losses(const Cpu&, const IndexRule&, int64_t, const int32_t*, const float*,
+                               float*, int64_t*);
 
 #define XT_CROSS_ENTROPY(T)                                                                    \
   template void cross_entropy_losses(const Cpu&, const LogitRows&, const T*, Accumulator<T>*); \

@@ -54,7 +54,7 @@ struct RowParts {
   __device__ RowParts(const LogitRows& rows, const T* logits, int64_t row)
       : x(logits + row * rows.columns) {
     const int skew = static_cast<int>(reinterpret_cast<uintptr_t>(x) / sizeof(T) % kPackSize<T>);
-    const int vocab = static_cast<int>(rows.vocab);
+    const int vocab = static_cast<int>(rows.vocab());
     head = min((kPackSize<T> - skew) % kPackSize<T>, vocab);
     packs = (vocab - head) / kPackSize<T>;
     edges = vocab - packs * kPackSize<T>;
@@ -214,7 +214,7 @@ __device__ void clear_row(const LogitRows& rows, const RowParts<T>& row,
     out.store(row.column_of_pack(p), Values<T>{});
   }
   if (row.has_edge()) out.dx[row.column_of_edge()] = T(0);
-  out.clear(rows.vocab, rows.columns);
+  out.clear(rows.vocab(), rows.columns);
 }
 
 // What a row of gradients is computed with.
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kMostThreads)
     out.store(row.column_of_pack(pack), gradient.of(x));
   }
   if (row.has_edge()) out.dx[row.column_of_edge()] = static_cast<T>(gradient.of(edge));
-  out.clear(rows.vocab, rows.columns);
+  out.clear(rows.vocab(), rows.columns);
   if (threadIdx.x == row.thread_of(target)) {
     const A probability = exponential<T>(target_logit - all.largest) * inverse_sum;
     out.dx[target] = static_cast<T>(scale * (probability - A{1}));
@@ -357,23 +357,25 @@ constexpr int kSumThreads = 1024;
 
 // Neighbouring threads read neighbouring values; each sums its own in order.
 template <class A>
-__global__ void sum_of_losses(int64_t n, const A* losses, A* sum) {
-  __shared__ double scratch[kWarp];
+__global__ void total_of_rows(IndexRule rule, int64_t n, const int32_t* targets, const A* losses,
+                              A* sum, int64_t* count, FaultSlot fault) {
+  __shared__ double sums[kWarp];
+  __shared__ int64_t counts[kWarp];
   double own = 0.0;
+  int64_t counted = 0;
 #pragma unroll 8
-  for (int64_t i = threadIdx.x; i < n; i += kSumThreads) own += static_cast<double>(losses[i]);
-  const double all = block_reduce(own, Add(), 0.0, scratch);
-  if (threadIdx.x == 0) *sum = static_cast<A>(all);
-}
-
-__global__ void count_of_targets(int64_t n, const int32_t* targets, int32_t ignore_index,
-                                 int64_t* count) {
-  __shared__ int64_t scratch[kWarp];
-  int64_t own = 0;
-#pragma unroll 8
-  for (int64_t i = threadIdx.x; i < n; i += kSumThreads) own += targets[i] != ignore_index;
-  const int64_t all = block_reduce(own, Add(), int64_t{0}, scratch);
-  if (threadIdx.x == 0) *count = all;
+  for (int64_t i = threadIdx.x; i < n; i += kSumThreads) {
+    const int32_t target = targets[i];
+    own += static_cast<double>(losses[i]);
+    counted += target != rule.ignored;
+    if (!rule.allows(target)) fault.report(rule, i, target);
+  }
+  const double all = block_reduce(own, Add(), 0.0, sums);
+  const int64_t all_counted = block_reduce(counted, Add(), int64_t{0}, counts);
+  if (threadIdx.x == 0) {
+    *sum = static_cast<A>(all);
+    *count = all_counted;
+  }
 }
 
 // The first `packs` packs are aligned, the rest goes one by one.
@@ -396,11 +398,6 @@ __global__ void scale_elements(int64_t n, int64_t packs, const Accumulator<T>* f
 }
 
 }  // namespace
-
-void count_targets(const Cuda& cuda, int64_t n, const int32_t* targets, int32_t ignore_index,
-                   int64_t* count) {
-  XT_LAUNCH(cuda, (LaunchShape{1, kSumThreads}), count_of_targets, n, targets, ignore_index, count);
-}
 
 template <class T>
 void cross_entropy_losses(const Cuda& cuda, const LogitRows& rows, const T* logits,
@@ -438,12 +435,16 @@ void scale_in_place(const Cuda& cuda, int64_t n, const Accumulator<T>* factor, T
 }
 
 template <class A>
-void sum_losses(const Cuda& cuda, int64_t n, const A* losses, A* sum) {
-  XT_LAUNCH(cuda, (LaunchShape{1, kSumThreads}), (sum_of_losses<A>), n, losses, sum);
+void total_row_losses(const Cuda& cuda, const IndexRule& rule, int64_t n, const int32_t* targets,
+                      const A* losses, A* sum, int64_t* count) {
+  XT_LAUNCH(cuda, (LaunchShape{1, kSumThreads}), (total_of_rows<A>), rule, n, targets, losses, sum,
+            count, queue_of(cuda).fault_slot());
 }
 
-template void sum_losses(const Cuda&, int64_t, const double*, double*);
-template void sum_losses(const Cuda&, int64_t, const float*, float*);
+template void total_row_losses(const Cuda&, const IndexRule&, int64_t, const int32_t*,
+                               const double*, double*, int64_t*);
+template void total_row_losses(const Cuda&, const IndexRule&, int64_t, const int32_t*, const float*,
+                               float*, int64_t*);
 
 #define XT_CROSS_ENTROPY(T)                                                                     \
   template void cross_entropy_losses(const Cuda&, const LogitRows&, const T*, Accumulator<T>*); \

@@ -1,25 +1,20 @@
 #pragma once
 // The kernels of cross_entropy.h over contiguous rows of logits.
 
-#include "core/dispatch.h"
+#include "core/check_indices_kernels.h"
 
 namespace xtrain {
 
-// *count = the number of targets other than the ignore index.
-void count_targets(const Cpu& cpu, int64_t n, const int32_t* targets, int32_t ignore_index,
-                   int64_t* count);
-void count_targets(const Cuda& cuda, int64_t n, const int32_t* targets, int32_t ignore_index,
-                   int64_t* count);
-
-// Rows of `columns` logits, of which the first `vocab` are classes.
+// Rows of `columns` logits, of which the first rule.limit are classes.
 struct LogitRows {
-  int64_t rows = 0, columns = 0, vocab = 0;
-  int32_t ignore_index = 0;
+  int64_t rows = 0, columns = 0;
+  IndexRule rule;
   const int32_t* targets = nullptr;
 
-  // check_indices has reported a target outside [0, vocab); it is ignored.
+  XT_HOST_DEVICE int64_t vocab() const { return rule.limit; }
+  // An illegal target, which total_row_losses reports, is not followed: its row is ignored.
   XT_HOST_DEVICE bool counts(int32_t target) const {
-    return target != ignore_index && target >= 0 && target < vocab;
+    return target != rule.ignored && target >= 0 && target < rule.limit;
   }
 };
 
@@ -46,10 +41,13 @@ void scale_in_place(const Cpu& cpu, int64_t n, const Accumulator<T>* factor, T* 
 template <class T>
 void scale_in_place(const Cuda& cuda, int64_t n, const Accumulator<T>* factor, T* x);
 
-// *sum = the sum of n values in a fixed order, kept in f64.
+// *sum = the sum of n losses in a fixed order, kept in f64; *count = the number of targets that are
+// not ignored. Reports a target that the rule forbids.
 template <class A>
-void sum_losses(const Cpu& cpu, int64_t n, const A* losses, A* sum);
+void total_row_losses(const Cpu& cpu, const IndexRule& rule, int64_t n, const int32_t* targets,
+                      const A* losses, A* sum, int64_t* count);
 template <class A>
-void sum_losses(const Cuda& cuda, int64_t n, const A* losses, A* sum);
+void total_row_losses(const Cuda& cuda, const IndexRule& rule, int64_t n, const int32_t* targets,
+                      const A* losses, A* sum, int64_t* count);
 
 }  // namespace xtrain

@@ -1,6 +1,5 @@
 #include "ops/cross_entropy/row_losses.h"
 
-#include "core/check_indices.h"
 #include "core/copy.h"
 #include "core/error.h"
 #include "ops/cross_entropy/cross_entropy_kernels.h"
@@ -12,8 +11,7 @@ LogitRows rows_of(const Targets& targets, const Tensor& logits, int64_t first) {
   LogitRows rows;
   rows.rows = logits.size(0);
   rows.columns = logits.size(1);
-  rows.vocab = targets.vocab;
-  rows.ignore_index = targets.ignore_index;
+  rows.rule = targets.rule;
   rows.targets = targets.ids.data<int32_t>() + first;
   return rows;
 }
@@ -29,14 +27,8 @@ Targets check_targets(const Context& ctx, const char* op, const Tensor& targets,
         "], the number of columns; got ", vocab_size);
   Targets result;
   result.ids = contiguous(ctx, targets);
-  result.vocab = vocab_size == 0 ? columns : vocab_size;
-  result.ignore_index = ignore_index;
-  check_indices(ctx, op, "targets", result.ids, result.vocab, ignore_index);
-  result.count = empty(ctx, {1}, Dtype::i64);
-  dispatch_device(ctx, result.ids, op, [&](auto device) {
-    count_targets(device, rows, result.ids.data<int32_t>(), ignore_index,
-                  result.count.mutable_data<int64_t>());
-  });
+  result.rule =
+      IndexRule{op, "targets", vocab_size == 0 ? columns : vocab_size, true, ignore_index};
   return result;
 }
 
@@ -61,13 +53,15 @@ void compute_dlogits(const Context& ctx, const Targets& targets, const Tensor& l
   });
 }
 
-Tensor sum_of_losses(const Context& ctx, const Tensor& losses) {
-  Tensor sum = empty(ctx, {1}, losses.dtype());
+LossTotals total_losses(const Context& ctx, const Targets& targets, const Tensor& losses) {
+  LossTotals totals{empty(ctx, {1}, losses.dtype()), empty(ctx, {1}, Dtype::i64)};
   dispatch(ctx, losses, "cross_entropy", [&](auto device, auto scalar) {
     using A = Accumulator<decltype(scalar)>;
-    sum_losses(device, losses.numel(), losses.data<A>(), sum.mutable_data<A>());
+    total_row_losses(device, targets.rule, losses.numel(), targets.ids.data<int32_t>(),
+                     losses.data<A>(), totals.sum.template mutable_data<A>(),
+                     totals.count.template mutable_data<int64_t>());
   });
-  return sum;
+  return totals;
 }
 
 void scale_dlogits(const Context& ctx, const Tensor& dsum, Tensor dlogits) {

@@ -51,12 +51,13 @@ class LinearNode final : public Node {
     const Context& ctx = g.ctx();
     const Tensor dy = as_rows(ctx, contiguous(ctx, g.take(0)));
     const Dtype sum_dtype = accumulator_dtype(dy.dtype());
-    g.write(0, [&](Tensor dx, bool accumulate) { write_dx(ctx, dy, *weight_, dx, accumulate); });
     g.write_as(1, sum_dtype, [&](Tensor dweight, bool accumulate) {
       gemm(ctx, dy.transpose(0, 1), as_rows(ctx, *x_), dweight, 1.0, accumulate ? 1.0 : 0.0);
     });
     g.write_as(2, sum_dtype,
                [&](Tensor dbias, bool accumulate) { write_dbias(ctx, dy, dbias, accumulate); });
+    x_.release();  // dx, which is as large, may take its memory
+    g.write(0, [&](Tensor dx, bool accumulate) { write_dx(ctx, dy, *weight_, dx, accumulate); });
   }
 
  private:

@@ -132,10 +132,10 @@ Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
                    compute_dlogits(ctx, checked, logits, first, Tensor(), losses, logits);
                    dlogits = logits;
                  });
-  const Tensor sum = sum_of_losses(ctx, losses);
-  return {record<LinearCrossEntropyNode>({x, weight}, sum, x.value, weight.value, checked,
+  const LossTotals totals = total_losses(ctx, checked, losses);
+  return {record<LinearCrossEntropyNode>({x, weight}, totals.sum, x.value, weight.value, checked,
                                          chunk_rows, dlogits),
-          checked.count};
+          totals.count};
 }
 
 Loss linear_cross_entropy_composed(const Context& ctx, const Var& x, const Var& weight,

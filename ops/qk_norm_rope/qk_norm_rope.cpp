@@ -20,34 +20,43 @@ void check_weight(const char* what, const Tensor& weight, const QkNormRope& o, D
         " of shape ", shape, "; got ", weight.dtype(), " ", weight.shape());
 }
 
-void check_arguments(const Context& ctx, const Tensor& qkv, const Tensor& q_weight,
+void check_arguments(const Context& ctx, const Tensor& qk, const Tensor& q_weight,
                      const Tensor& k_weight, const QkNormRope& o, const RopeTable* table,
                      const Tensor& positions) {
   check(o.heads > 0 && o.kv_heads > 0 && o.head_dim > 0 && o.head_dim % 2 == 0, kName,
         ": heads, kv_heads and head_dim must be positive and head_dim even; got ", o.heads, ", ",
         o.kv_heads, " and ", o.head_dim);
-  check(qkv.defined() && qkv.rank() == 3 && qkv.size(2) == o.packed_width(), kName,
-        ": qkv must be [B, T, (H + 2 KV) D] with H ", o.heads, ", KV ", o.kv_heads, ", D ",
-        o.head_dim, "; got shape ", qkv.shape());
+  check(qk.defined() && qk.rank() == 3 && qk.size(2) == o.width(), kName,
+        ": qk must be [B, T, (H + KV) D] with H ", o.heads, ", KV ", o.kv_heads, ", D ", o.head_dim,
+        "; got shape ", qk.shape());
   check(q_weight.defined() == k_weight.defined(), kName,
         ": q_weight and k_weight must both be given or neither; got only ",
         q_weight.defined() ? "q_weight" : "k_weight");
   check(!q_weight.defined() || o.eps > 0.0, kName, ": eps must be positive; got ", o.eps);
-  check_weight("q_weight", q_weight, o, qkv.dtype());
-  check_weight("k_weight", k_weight, o, qkv.dtype());
+  check_weight("q_weight", q_weight, o, qk.dtype());
+  check_weight("k_weight", k_weight, o, qk.dtype());
   if (table) {
-    check_rope(ctx, kName, *table, positions, qkv.size(0), qkv.size(1), o.head_dim, qkv.dtype());
+    check_rope(ctx, kName, *table, positions, qk.size(0), qk.size(1), o.head_dim, qk.dtype());
   }
 }
 
-class QkNormRopeNode final : public Node {  // qkv, q_weight, k_weight -> packed
+bool has_even_rows(const Tensor& x) {
+  return x.stride(-1) == 1 && x.can_reshape({x.size(0) * x.size(1), x.size(2)});
+}
+
+// x [B, T, C] as its tokens [B T, C], whose elements are contiguous.
+Tensor token_rows(const Context& ctx, const Tensor& x) {
+  return (has_even_rows(x) ? x : contiguous(ctx, x)).reshape({x.size(0) * x.size(1), x.size(2)});
+}
+
+class QkNormRopeNode final : public Node {  // qk, q_weight, k_weight -> y
  public:
-  // qkv, weights and rstd are undefined without norm, positions without rotation.
-  QkNormRopeNode(const QkNormRope& options, const Tensor& qkv, const Tensor& q_weight,
+  // rows, weights and rstd are undefined without norm, positions without rotation.
+  QkNormRopeNode(const QkNormRope& options, const Tensor& rows, const Tensor& q_weight,
                  const Tensor& k_weight, const RopeTable& table, const Tensor& positions,
                  const Tensor& rstd)
       : options_(options),
-        qkv_(*this, qkv),
+        rows_(*this, rows),
         q_weight_(*this, q_weight),
         k_weight_(*this, k_weight),
         cos_(*this, table.cos),
@@ -59,8 +68,19 @@ class QkNormRopeNode final : public Node {  // qkv, q_weight, k_weight -> packed
   void backward(Gradients& g) override {
     const Context& ctx = g.ctx();
     const Tensor dy = contiguous(ctx, g.take(0));
-    Tensor dx;
-    if (g.wanted(0)) dx = reuse_or_empty(ctx, dy);
+    if (!g.wanted(0)) return write_gradients(g, dy, Tensor());
+    g.write_as(0, dy.dtype(), [&](Tensor dx, bool accumulate) {
+      const bool in_place = !accumulate && has_even_rows(dx);
+      const Tensor result = in_place ? dx : empty_like(ctx, dx);
+      write_gradients(g, dy, token_rows(ctx, result));
+      if (!in_place) accumulate ? add_into(ctx, result, dx) : copy(ctx, result, dx);
+    });
+  }
+
+ private:
+  // dx: the rows of the input's gradient, to be set; undefined when not wanted.
+  void write_gradients(Gradients& g, const Tensor& dy, Tensor dx) const {
+    const Context& ctx = g.ctx();
     dispatch(ctx, dy, kName, [&](auto device, auto scalar) {
       using T = decltype(scalar);
       using A = Accumulator<T>;
@@ -71,11 +91,13 @@ class QkNormRopeNode final : public Node {  // qkv, q_weight, k_weight -> packed
         if (g.wanted(1 + i)) partial[i] = empty(ctx, blocks, dtype_of<A>);
       }
       qk_norm_rope_backward(
-          device, QkNormRopeBackward<T>{
-                      options_, tokens, data_or_null<T>(*qkv_), data_or_null<T>(*q_weight_),
-                      data_or_null<T>(*k_weight_), token_angles<A>(*cos_, *sin_, *positions_),
-                      data_or_null<A>(*rstd_), dy.data<T>(), mutable_data_or_null<T>(dx),
-                      mutable_data_or_null<A>(partial[0]), mutable_data_or_null<A>(partial[1])});
+          device,
+          QkNormRopeBackward<T>{
+              options_, tokens, data_or_null<T>(*rows_), rows_->defined() ? rows_->stride(0) : 0,
+              data_or_null<T>(*q_weight_), data_or_null<T>(*k_weight_),
+              token_angles<A>(*cos_, *sin_, *positions_), data_or_null<A>(*rstd_), dy.data<T>(),
+              mutable_data_or_null<T>(dx), dx.defined() ? dx.stride(0) : 0,
+              mutable_data_or_null<A>(partial[0]), mutable_data_or_null<A>(partial[1])});
       for (int i : {0, 1}) {
         g.write_as(1 + i, dtype_of<A>, [&](Tensor target, bool accumulate) {
           sum_rows(device, blocks[0], blocks[1], partial[i].data<A>(), accumulate,
@@ -83,12 +105,10 @@ class QkNormRopeNode final : public Node {  // qkv, q_weight, k_weight -> packed
         });
       }
     });
-    g.give(0, std::move(dx));
   }
 
- private:
   QkNormRope options_;
-  Saved qkv_, q_weight_, k_weight_, cos_, sin_, positions_, rstd_;
+  Saved rows_, q_weight_, k_weight_, cos_, sin_, positions_, rstd_;
 };
 
 // One group of heads [B, T, n D], normalised and turned.
@@ -102,41 +122,40 @@ Var heads_composed(const Context& ctx, const Var& x, int64_t heads, const Var& w
 
 }  // namespace
 
-Var qk_norm_rope(const Context& ctx, const Var& qkv, const Var& q_weight, const Var& k_weight,
+Var qk_norm_rope(const Context& ctx, const Var& qk, const Var& q_weight, const Var& k_weight,
                  const QkNormRope& options, const RopeTable* table, const Tensor& positions) {
-  check_arguments(ctx, qkv.value, q_weight.value, k_weight.value, options, table, positions);
+  check_arguments(ctx, qk.value, q_weight.value, k_weight.value, options, table, positions);
   const bool normed = q_weight.defined();
-  if (!normed && !table) return qkv;
-  const Tensor x = contiguous(ctx, qkv.value);
+  if (!normed && !table) return qk;
+  const Tensor x = token_rows(ctx, qk.value);
   const Tensor qw = contiguous(ctx, q_weight.value), kw = contiguous(ctx, k_weight.value);
   // Without a table every token stands at position 0 of a table of one position.
   const RopeTable turns = table ? *table : rope_table(ctx, 1, options.head_dim, 1.0, x.dtype());
   const Tensor at = table ? contiguous(ctx, positions) : Tensor();
-  const int64_t tokens = x.size(0) * x.size(1);
-  Tensor y = empty_like(ctx, x), rstd;
+  const int64_t tokens = x.size(0);
+  Tensor y = empty_like(ctx, qk.value), rstd;
   const Dtype statistics = accumulator_dtype(x.dtype());
   if (normed) rstd = empty(ctx, {tokens, options.heads + options.kv_heads}, statistics);
   dispatch(ctx, x, kName, [&](auto device, auto scalar) {
     using T = decltype(scalar);
     using A = Accumulator<T>;
     qk_norm_rope_forward(
-        device, QkNormRopeForward<T>{options, tokens, x.data<T>(), data_or_null<T>(qw),
+        device, QkNormRopeForward<T>{options, tokens, x.data<T>(), x.stride(0), data_or_null<T>(qw),
                                      data_or_null<T>(kw), token_angles<A>(turns.cos, turns.sin, at),
                                      y.mutable_data<T>(), mutable_data_or_null<A>(rstd)});
   });
-  return record<QkNormRopeNode>({qkv, q_weight, k_weight}, y, options, normed ? x : Tensor(), qw,
-                                kw, turns, at, rstd);
+  return record<QkNormRopeNode>({qk, q_weight, k_weight}, y, options, normed ? x : Tensor(), qw, kw,
+                                turns, at, rstd);
 }
 
-Var qk_norm_rope_composed(const Context& ctx, const Var& qkv, const Var& q_weight,
+Var qk_norm_rope_composed(const Context& ctx, const Var& qk, const Var& q_weight,
                           const Var& k_weight, const QkNormRope& o, const RopeTable* table,
                           const Tensor& positions) {
-  check_arguments(ctx, qkv.value, q_weight.value, k_weight.value, o, table, positions);
-  const int64_t q_width = o.heads * o.head_dim, kv_width = o.kv_heads * o.head_dim;
-  const std::vector<Var> parts = split(ctx, qkv, 2, {q_width, kv_width, kv_width});
+  check_arguments(ctx, qk.value, q_weight.value, k_weight.value, o, table, positions);
+  const std::vector<Var> parts = split(ctx, qk, 2, {o.heads * o.head_dim, o.kv_heads * o.head_dim});
   const Var q = heads_composed(ctx, parts[0], o.heads, q_weight, o, table, positions);
   const Var k = heads_composed(ctx, parts[1], o.kv_heads, k_weight, o, table, positions);
-  return concat(ctx, {q, k, parts[2]}, 2);
+  return concat(ctx, {q, k}, 2);
 }
 
 }  // namespace xtrain

@@ -50,7 +50,7 @@ void add_weight_gradient(Pairing, int64_t half, const A* cos, const A* sin, A rs
   }
 }
 
-// dx = rstd (g - x_hat mean(g x_hat)) with g = dy weight; dx may be dy.
+// dx = rstd (g - x_hat mean(g x_hat)) with g = dy weight.
 template <class Pairing, class T, class A>
 void input_gradient_row(Pairing, int64_t half, const A* cos, const A* sin, const T* weight, A rstd,
                         const T* x, const T* dy, T* dx) {
@@ -74,12 +74,6 @@ void input_gradient_row(Pairing, int64_t half, const A* cos, const A* sin, const
   }
 }
 
-template <class T>
-void copy_values(const QkNormRope& o, const T* x, T* y) {
-  const int64_t start = (o.heads + o.kv_heads) * o.head_dim;
-  if (x != y) std::copy_n(x + start, o.kv_heads * o.head_dim, y + start);
-}
-
 template <class Pairing, class T>
 void forward_token(Pairing pairing, const QkNormRopeForward<T>& p, int64_t token) {
   using A = Accumulator<T>;
@@ -87,8 +81,8 @@ void forward_token(Pairing pairing, const QkNormRopeForward<T>& p, int64_t token
   const int64_t half = o.head_dim / 2, turned = o.heads + o.kv_heads;
   const int64_t at = p.angles.row(token) * half;
   const A *cos = p.angles.cos + at, *sin = p.angles.sin + at;
-  const T* x = p.qkv + token * o.packed_width();
-  T* y = p.y + token * o.packed_width();
+  const T* x = p.x + token * p.x_stride;
+  T* y = p.y + token * o.width();
   for (int64_t h = 0; h < turned; ++h) {
     const T* head = x + h * o.head_dim;
     T* result = y + h * o.head_dim;
@@ -100,7 +94,6 @@ void forward_token(Pairing pairing, const QkNormRopeForward<T>& p, int64_t token
       rotate_row(pairing, half, cos, sin, A{1}, head, result);
     }
   }
-  copy_values(o, x, y);
 }
 
 template <class Pairing, class T, class A>
@@ -110,22 +103,21 @@ void backward_token(Pairing pairing, const QkNormRopeBackward<T>& p, int64_t tok
   const int64_t half = o.head_dim / 2, turned = o.heads + o.kv_heads;
   const int64_t at = p.angles.row(token) * half;
   const A *cos = p.angles.cos + at, *sin = p.angles.sin + at;
-  const int64_t start = token * o.packed_width();
   for (int64_t h = 0; h < turned; ++h) {
-    const int64_t head = start + h * o.head_dim;
+    const int64_t head = h * o.head_dim;
+    const T* dy = p.dy + token * o.width() + head;
+    T* dx = p.dx ? p.dx + token * p.dx_stride + head : nullptr;
     const T* weight = h < o.heads ? p.q_weight : p.k_weight;
     if (!weight) {
-      rotate_row(pairing, half, cos, sin, A{-1}, p.dy + head, p.dx + head);
+      rotate_row(pairing, half, cos, sin, A{-1}, dy, dx);
       continue;
     }
     const A rstd = p.rstd[token * turned + h];
-    const T *x = p.qkv + head, *dy = p.dy + head;
+    const T* x = p.x + token * p.x_stride + head;
     A* dweight = h < o.heads ? dq_weight : dk_weight;
     if (dweight) add_weight_gradient(pairing, half, cos, sin, rstd, x, dy, dweight);
-    // Last: dx may be dy.
-    if (p.dx) input_gradient_row(pairing, half, cos, sin, weight, rstd, x, dy, p.dx + head);
+    if (dx) input_gradient_row(pairing, half, cos, sin, weight, rstd, x, dy, dx);
   }
-  if (p.dx) copy_values(o, p.dy + start, p.dx + start);
 }
 
 }  // namespace

@@ -59,18 +59,18 @@ __device__ void forward_head(const QkNormRopeForward<T>& p, int64_t token, int64
   using A = Accumulator<T>;
   const QkNormRope& o = p.options;
   const int64_t half = o.head_dim / 2, turning = o.heads + o.kv_heads;
-  const int64_t start = token * o.packed_width() + head * o.head_dim;
-  const bool within = head < turning + o.kv_heads, turns = head < turning;
-  const T* weight = !turns ? nullptr : head < o.heads ? p.q_weight : p.k_weight;
+  const T* source = p.x + token * p.x_stride + head * o.head_dim;
+  const bool within = head < turning;
+  const T* weight = head < o.heads ? p.q_weight : p.k_weight;
   Pairs<A, L::kPairs> x[L::kRuns], w[L::kRuns];
   Angles<A, L::kPairs> angles[L::kRuns];
   A squares = 0;
   if (within) {
     for_runs<L>(half, [&](int r, int64_t i) {
-      x[r] = load_pairs<kAdjacent, L::kPairs>(p.qkv + start, half, i);
+      x[r] = load_pairs<kAdjacent, L::kPairs>(source, half, i);
       if (weight) w[r] = load_pairs<kAdjacent, L::kPairs>(weight, half, i);
       const int64_t at = p.angles.row(token) * half + i;
-      if (turns) angles[r] = load_angles<L::kPairs>(p.angles.cos + at, p.angles.sin + at);
+      angles[r] = load_angles<L::kPairs>(p.angles.cos + at, p.angles.sin + at);
       squares += dot(x[r], x[r]);
     });
   }
@@ -80,8 +80,8 @@ __device__ void forward_head(const QkNormRopeForward<T>& p, int64_t token, int64
   if (weight && threadIdx.x % L::kLanes == 0) p.rstd[token * turning + head] = rstd;
   for_runs<L>(half, [&](int r, int64_t i) {
     if (weight) x[r] = product(x[r], rstd, w[r]);
-    if (turns) x[r] = turned(x[r], angles[r]);
-    store_pairs<kAdjacent>(p.y + start, half, i, x[r]);
+    store_pairs<kAdjacent>(p.y + token * o.width() + head * o.head_dim, half, i,
+                           turned(x[r], angles[r]));
   });
 }
 
@@ -89,7 +89,7 @@ __device__ void forward_head(const QkNormRopeForward<T>& p, int64_t token, int64
 template <class L, bool kAdjacent, class T>
 __global__ void __launch_bounds__(kThreads, L::kRuns > 1 ? 1 : 4)
     forward_tokens(QkNormRopeForward<T> p) {
-  const int64_t heads = p.options.heads + 2 * p.options.kv_heads;
+  const int64_t heads = p.options.heads + p.options.kv_heads;
   const int64_t at_a_time = blockDim.x / L::kLanes;
   for (int64_t token = blockIdx.x; token < p.tokens; token += gridDim.x) {
     for (int64_t first = 0; first < heads; first += at_a_time) {
@@ -106,17 +106,18 @@ __device__ void backward_head(const QkNormRopeBackward<T>& p, bool within, int64
   using A = Accumulator<T>;
   using P = Pairs<A, L::kPairs>;
   const QkNormRope& o = p.options;
-  const int64_t half = o.head_dim / 2, start = token * o.packed_width() + head * o.head_dim;
+  const int64_t half = o.head_dim / 2, column = head * o.head_dim;
   const A rstd = within && weight ? p.rstd[token * (o.heads + o.kv_heads) + head] : A(0);
   P g[L::kRuns], x_hat[L::kRuns];
   A sum = 0;
   if (within) {
     for_runs<L>(half, [&](int r, int64_t i) {
       const int64_t at = p.angles.row(token) * half + i;
-      g[r] = turned_back(load_pairs<kAdjacent, L::kPairs>(p.dy + start, half, i),
-                         load_angles<L::kPairs>(p.angles.cos + at, p.angles.sin + at));
+      g[r] =
+          turned_back(load_pairs<kAdjacent, L::kPairs>(p.dy + token * o.width() + column, half, i),
+                      load_angles<L::kPairs>(p.angles.cos + at, p.angles.sin + at));
       if (!weight) return;
-      const P x = load_pairs<kAdjacent, L::kPairs>(p.qkv + start, half, i);
+      const P x = load_pairs<kAdjacent, L::kPairs>(p.x + token * p.x_stride + column, half, i);
       const P w = load_pairs<kAdjacent, L::kPairs>(weight, half, i);
 #pragma unroll
       for (int j = 0; j < L::kPairs; ++j) {
@@ -141,7 +142,7 @@ __device__ void backward_head(const QkNormRopeBackward<T>& p, bool within, int64
         g[r].second.at[j] = rstd * (g[r].second.at[j] - x_hat[r].second.at[j] * mean);
       }
     }
-    store_pairs<kAdjacent>(p.dx + start, half, i, g[r]);
+    store_pairs<kAdjacent>(p.dx + token * p.dx_stride + column, half, i, g[r]);
   });
 }
 
@@ -192,17 +193,6 @@ __global__ void __launch_bounds__(kThreads, L::kRuns > 1 ? 1 : 2)
   backward_group<L, kAdjacent>(p, o.heads, o.kv_heads, p.k_weight, p.dk_weight);
 }
 
-// The values' columns of a packed tensor [tokens, width], from `first` on.
-template <int kCount, class T>
-__global__ void __launch_bounds__(kThreads)
-    copy_columns(int64_t tokens, int64_t width, int64_t first, const T* x, T* y) {
-  const int64_t runs = (width - first) / kCount, step = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < tokens * runs; i += step) {
-    const int64_t at = i / runs * width + first + i % runs * kCount;
-    store_elements(y + at, load_elements<kCount>(x + at));
-  }
-}
-
 // Calls f with the layout for heads of head_dim elements; `packs`: whether they are read in packs.
 template <class T, class F>
 void with_layout(int64_t head_dim, bool packs, F&& f) {
@@ -230,10 +220,11 @@ bool heads_fit_packs(const QkNormRope& o, const TokenAngles<Accumulator<T>>& ang
 template <class T>
 void qk_norm_rope_forward(const Cuda& cuda, const QkNormRopeForward<T>& p) {
   const QkNormRope& o = p.options;
-  const bool packs = heads_fit_packs<T>(o, p.angles, p.qkv, p.q_weight, p.k_weight, p.y);
+  const bool packs =
+      heads_fit_packs<T>(o, p.angles, p.q_weight, p.k_weight, p.y) && fits_packs(p.x_stride, p.x);
   with_layout<T>(o.head_dim, packs, [&](auto layout) {
     using L = decltype(layout);
-    const int64_t lanes = ceil_div((o.heads + 2 * o.kv_heads) * L::kLanes, kWarp) * kWarp;
+    const int64_t lanes = ceil_div((o.heads + o.kv_heads) * L::kLanes, kWarp) * kWarp;
     const auto threads = static_cast<unsigned>(std::min<int64_t>(lanes, kThreads));
     XT_LAUNCH(cuda, (LaunchShape{grid_for(p.tokens, 1), threads}),
               (o.pairing == RopePairing::adjacent ? forward_tokens<L, true, T>
@@ -250,7 +241,8 @@ int64_t qk_token_blocks(const Cuda& cuda, int64_t tokens) {
 template <class T>
 void qk_norm_rope_backward(const Cuda& cuda, const QkNormRopeBackward<T>& p) {
   const QkNormRope& o = p.options;
-  const bool packs = heads_fit_packs<T>(o, p.angles, p.qkv, p.q_weight, p.k_weight, p.dy, p.dx);
+  const bool packs = heads_fit_packs<T>(o, p.angles, p.q_weight, p.k_weight, p.dy) &&
+                     fits_packs(p.x_stride, p.x) && fits_packs(p.dx_stride, p.dx);
   const dim3 grid(static_cast<unsigned>(qk_token_blocks(cuda, p.tokens)));
   with_layout<T>(o.head_dim, packs, [&](auto layout) {
     using L = decltype(layout);
@@ -259,12 +251,6 @@ void qk_norm_rope_backward(const Cuda& cuda, const QkNormRopeBackward<T>& p) {
                                                   : backward_tokens<L, false, T>),
               p);
   });
-  if (!p.dx || p.dx == p.dy) return;
-  const int64_t width = o.packed_width(), values = o.kv_heads * o.head_dim;
-  const int count = packs ? kPackSize<T> : 1;
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(p.tokens * values, kThreads * count), kThreads}),
-            (packs ? copy_columns<kPackSize<T>, T> : copy_columns<1, T>), p.tokens, width,
-            width - values, p.dy, p.dx);
 }
 
 #define XT_QK_NORM_ROPE(T)                                                      \

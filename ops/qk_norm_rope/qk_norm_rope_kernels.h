@@ -1,5 +1,6 @@
 #pragma once
-// The kernels of qk_norm_rope.h over tokens, one packed row behind the other.
+// The kernels of qk_norm_rope.h over tokens. Rows of y and dy lie one behind the other, rows of x
+// and dx at a stride: they are part of wider rows.
 
 #include "core/dispatch.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
@@ -11,7 +12,8 @@ template <class T>
 struct QkNormRopeForward {
   QkNormRope options;
   int64_t tokens;
-  const T* qkv;
+  const T* x;
+  int64_t x_stride;              // from one token to the next
   const T *q_weight, *k_weight;  // null: no norm
   TokenAngles<Accumulator<T>> angles;
   T* y;
@@ -27,12 +29,14 @@ template <class T>
 struct QkNormRopeBackward {
   QkNormRope options;
   int64_t tokens;
-  const T* qkv;  // null without norm
+  const T* x;  // null without norm
+  int64_t x_stride;
   const T *q_weight, *k_weight;
   TokenAngles<Accumulator<T>> angles;
   const Accumulator<T>* rstd;
   const T* dy;
-  T* dx;  // may be dy; null: not wanted
+  T* dx;  // null: not wanted
+  int64_t dx_stride;
   // The sums over each block of tokens, [qk_token_blocks(tokens), D]; null: not wanted.
   Accumulator<T>*dq_weight, *dk_weight;
 };

@@ -30,10 +30,11 @@ class SwigluNode final : public Node {
 
   void backward(Gradients& g) override {
     const Tensor dy = contiguous(g.ctx(), g.take(0));
-    Tensor dgate_up = empty_like(g.ctx(), *gate_up_);
+    const Tensor gate_up = gate_up_.release();
+    Tensor dgate_up = reuse_or_empty(g.ctx(), gate_up);
     dispatch(g.ctx(), dy, name(), [&](auto device, auto scalar) {
       using T = decltype(scalar);
-      swiglu_backward(device, rows_of(dy), dy.size(-1), gate_up_->data<T>(), dy.data<T>(),
+      swiglu_backward(device, rows_of(dy), dy.size(-1), gate_up.data<T>(), dy.data<T>(),
                       dgate_up.mutable_data<T>());
     });
     g.give(0, std::move(dgate_up));

@@ -5,7 +5,7 @@
 //   silu(x) = x s(x), s(x) = 1 / (1 + exp(-x))
 //   dgate = dy up s (1 + gate (1 - s)), dup = dy silu(gate), with s = s(gate)
 //
-// Kept for backward: gate_up.
+// Kept for backward: gate_up, over which its gradient is written when nobody else holds it.
 
 #include "autodiff/tape.h"
 

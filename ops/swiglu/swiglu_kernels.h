@@ -10,6 +10,7 @@ void swiglu_forward(const Cpu& cpu, int64_t rows, int64_t width, const T* gate_u
 template <class T>
 void swiglu_forward(const Cuda& cuda, int64_t rows, int64_t width, const T* gate_up, T* y);
 
+// dgate_up may be gate_up.
 template <class T>
 void swiglu_backward(const Cpu& cpu, int64_t rows, int64_t width, const T* gate_up, const T* dy,
                      T* dgate_up);

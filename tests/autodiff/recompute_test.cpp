@@ -166,6 +166,39 @@ TEST_CASE("a block with several outputs, one of them unused, and one input passe
   CHECK(gradient(true) == gradient(false));
 }
 
+TEST_CASE("a forgotten value is made again from what is kept instead", "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  Tape tape(ctx);
+  const Var x = tape.leaf(doubles(ctx, {0.5, -1.0}, {2}));
+  const Var w = tape.leaf(doubles(ctx, {2.0, 4.0}, {2}));
+  Var h = scale(ctx, x, 3.0);
+  const Var y = mul(ctx, h, w);  // keeps h and w
+  int runs = 0;
+  tape.forget(h.value, x.value, [&](const Tensor& source) {
+    ++runs;
+    return scale(ctx, source, 3.0).value;
+  });
+  CHECK(h.value.is_sole_holder());
+  CHECK(tape.saved_bytes() == x.value.nbytes() + w.value.nbytes());
+  walk(tape, y, doubles(ctx, {1.0, 10.0}, {2}));
+  CHECK(runs == 1);
+  CHECK(to_host<double>(ctx, tape.grad(w)) == std::vector<double>{1.5, -30.0});
+  CHECK(to_host<double>(ctx, tape.grad(x)) == std::vector<double>{6.0, 120.0});
+}
+
+TEST_CASE("what is kept for a forgotten value must not change", "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  Tape tape(ctx);
+  const Var x = tape.leaf(ones(ctx, {3})), h = scale(ctx, x, 3.0), y = mul(ctx, h, h);
+  tape.forget(h.value, x.value, [&](const Tensor& t) { return scale(ctx, t, 3.0).value; });
+  fill(ctx, x.value, 2.0);
+  CHECK_THROWS_WITH(walk(tape, y, ones(ctx, {3})),
+                    "backward: a tensor of shape (3) kept by mul was changed in place since; "
+                    "write to a copy instead");
+  CHECK_THROWS_WITH(tape.forget(x.value.slice(0, 0, 1), h.value, {}),
+                    "tape: only a whole storage can be forgotten; got 8 bytes of 24");
+}
+
 TEST_CASE("without a tape a block just runs", "[autodiff]") {
   const Context ctx = cpu_context(1);
   int runs = 0;

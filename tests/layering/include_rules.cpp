@@ -29,7 +29,8 @@ struct HeaderRule {
   int most_files;  // so many files of the tree may include it
 };
 
-const Patterns kCudaFiles = {"core/cuda/*", "ops/*_cuda.cu", "train/*_cuda.cu", "tests/*_cuda.cu"};
+const Patterns kCudaFiles = {"core/cuda/*", "ops/*_cuda.cu", "ops/*_cuda.h", "train/*_cuda.cu",
+                             "tests/*_cuda.cu"};
 
 // The first row that names a header decides. Headers of the C++ standard library are free.
 const std::vector<HeaderRule> kHeaderRules = {
@@ -39,7 +40,8 @@ const std::vector<HeaderRule> kHeaderRules = {
      kAnyNumber},
     {"core/cuda",
      {"core/cuda/*"},
-     {"core/*", "ops/*_cuda.cu", "train/*_cuda.cu", "distributed/*", "tools/*", "tests/*"},
+     {"core/*", "ops/*_cuda.cu", "ops/*_cuda.h", "train/*_cuda.cu", "distributed/*", "tools/*",
+      "tests/*"},
      kAnyNumber},
     {"NCCL", {"nccl.h"}, {"distributed/*"}, kAnyNumber},
     {"Gloo", {"gloo/*"}, {"distributed/*"}, kAnyNumber},

@@ -128,6 +128,31 @@ TEST_CASE("the tape tells which nodes ran", "[model]") {
   CHECK(count(exec, "matmul") == 0);
 }
 
+TEST_CASE("recompute of activations runs no product again and keeps what the activation reads",
+          "[model]") {
+  const Context ctx = cpu_context(1);
+  constexpr int64_t B = 2, T = 8;
+  for (const auto& [name, config] : small_models()) {
+    INFO(name);
+    TinyTransformer model(ctx, config, Dtype::f32);
+    model.initialize(ctx, 3);
+    const TokenBatch batch = random_batch(ctx, B, T, config.vocab_size, 9);
+    std::vector<std::string> nodes[2];
+    int64_t bytes[2];
+    for (const bool again : {false, true}) {
+      Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
+      if (again) exec.recompute = RecomputeLevel::activations;
+      Tape tape(ctx);
+      model.loss(ctx, &tape, batch, exec);
+      nodes[again] = tape.node_names();
+      bytes[again] = tape.saved_bytes();
+    }
+    CHECK(nodes[true] == nodes[false]);
+    CHECK(bytes[false] - bytes[true] ==
+          config.num_hidden_layers * B * T * config.intermediate_size * size_of(Dtype::f32));
+  }
+}
+
 TEST_CASE("recompute gives the same bits and keeps less", "[model]") {
   check_recompute(cpu_context(2), Dtype::f32);
 }

@@ -2,7 +2,9 @@
 
 #include "core/copy.h"
 #include "core/error.h"
+#include "ops/arithmetic/arithmetic.h"
 #include "support/catch.h"
+#include "support/counting_allocator.h"
 #include "support/op_tests.h"
 
 using namespace xtrain;
@@ -39,6 +41,30 @@ TEST_CASE("swiglu keeps its input only and records one node", "[ops]") {
   const Var y = swiglu(ctx, x);
   CHECK(tape.node_names() == std::vector<std::string>{"swiglu"});
   CHECK(tape.saved_bytes() == x.value.nbytes());
+}
+
+TEST_CASE("swiglu writes its gradient over an input that nobody else holds", "[ops]") {
+  Context ctx = cpu_context(1);
+  const auto allocator = std::make_shared<CountingAllocator>();
+  ctx.allocator = allocator;
+  const Tensor dy = from_host(ctx, std::vector<double>{1, 10}, {1, 2});
+  const auto run = [&](bool held) {
+    Tape tape(ctx);
+    const Var x = tape.leaf(from_host(ctx, std::vector<double>{0, 2, 3, 5}, {1, 4}));
+    Var gate_up = scale(ctx, x, 0.5);
+    const Var y = swiglu(ctx, gate_up);
+    if (!held) gate_up = Var();
+    const int64_t before = allocator->allocations();
+    tape.backward(std::span(&y, 1), std::span(&dy, 1));
+    const int64_t allocations = allocator->allocations() - before;
+    if (held) {
+      CHECK(to_host<double>(ctx, gate_up.value) == std::vector<double>{0, 1, 1.5, 2.5});
+    }
+    return std::pair(allocations, to_host<double>(ctx, tape.grad(x)));
+  };
+  const auto held = run(true), alone = run(false);
+  CHECK(alone.first == held.first - 1);
+  CHECK(alone.second == held.second);
 }
 
 TEST_CASE("swiglu of huge gates stays finite", "[ops]") {

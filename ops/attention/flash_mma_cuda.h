@@ -10,6 +10,10 @@
 
 #include "ops/attention/flash_cuda_kernels.h"
 
+#if defined(__CUDACC__)
+#include "core/cuda/mma.h"
+#endif
+
 namespace xtrain::flash_mma {
 
 // Whether every row of [batch, time, heads, D] begins at a multiple of 16 bytes, for whole pieces
@@ -159,6 +163,28 @@ __device__ inline void store_pair(const FlashGradient& gradient, int64_t offset,
                 : store(static_cast<BFloat16*>(gradient.data));
 }
 
+// Word i of lane t of a quad of lanes becomes word t of lane i.
+__device__ inline void transpose_words(uint32_t (&x)[4]) {
+#pragma unroll
+  for (int distance = 1; distance <= 2; distance *= 2) {
+    const bool upper = threadIdx.x & distance;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      uint32_t& low = x[distance == 1 ? 2 * i : i];
+      uint32_t& high = x[distance == 1 ? 2 * i + 1 : i + 2];
+      const uint32_t other = __shfl_xor_sync(kAllLanes, upper ? low : high, distance);
+      (upper ? low : high) = other;
+    }
+  }
+}
+
+// Whether rows of bf16 begin at multiples of 16 bytes and are overwritten.
+__device__ inline bool stores_words(const FlashGradient& gradient) {
+  return !gradient.wide && !gradient.accumulate && gradient.dim == 1 &&
+         ((gradient.batch | gradient.time | gradient.head) & 7) == 0 &&
+         (reinterpret_cast<uintptr_t>(gradient.data) & 15) == 0;
+}
+
 // gradient rows = (+=) scale * sums of a warp, for the kRowTiles * 16 rows from `row` of one head.
 template <int kRowTiles, int kColumnTiles>
 __device__ void store_rows(const FlashGradient& gradient, int64_t batch, int64_t head, int64_t row,
@@ -166,6 +192,29 @@ __device__ void store_rows(const FlashGradient& gradient, int64_t batch, int64_t
                            const float (&sums)[kRowTiles][kColumnTiles][4]) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int64_t start = batch * gradient.batch + head * gradient.head;
+  if (stores_words(gradient)) {
+    // The words of four neighbouring tiles become 16 bytes of one of them in each lane.
+    static_assert(kColumnTiles % 4 == 0);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int64_t r = row + m * 16 + h * 8 + g;
+        BFloat16* to = static_cast<BFloat16*>(gradient.data) + start + r * gradient.time + t * 8;
+#pragma unroll
+        for (int n = 0; n < kColumnTiles; n += 4) {
+          uint32_t x[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            x[i] = pack_bf16(scale * sums[m][n + i][2 * h], scale * sums[m][n + i][2 * h + 1]);
+          }
+          transpose_words(x);
+          if (r < rows) *reinterpret_cast<uint4*>(to + n * 8) = make_uint4(x[0], x[1], x[2], x[3]);
+        }
+      }
+    }
+    return;
+  }
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
