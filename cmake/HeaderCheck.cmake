@@ -33,5 +33,7 @@ function(xtrain_add_header_check_target target extension)
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${sources})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_compile_features(${target} PRIVATE cxx_std_20)
+  # The tests' headers name the folders that their programs are told.
+  target_compile_definitions(${target} PRIVATE XT_SOURCE_DIR="" XT_PROGRAM_DIR="")
   target_link_libraries(${target} PRIVATE ${arg_LINK})
 endfunction()
