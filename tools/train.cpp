@@ -75,11 +75,17 @@ Context context_for(const TrainConfig& config) {
   return ctx;
 }
 
+std::string place_of(const Context& ctx) {
+  std::string gpu;
+  if (ctx.device.is_cuda()) gpu = text(", ", cuda_device_name(ctx.device.index));
+  return text(ctx.device, gpu, " with ", ctx.threads, " threads");
+}
+
 void print_start(Trainer& trainer, const Context& ctx) {
   const RunConfig& run = trainer.config();
   std::cout << run_config_to_json(run) << "\n"
             << parameter_count(run.model) << " parameters, " << run.train.exec.dtype << " on "
-            << ctx.device << " with " << ctx.threads << " threads\n"
+            << place_of(ctx) << "\n"
             << "training data: " << trainer.data().train->reader() << ", "
             << trainer.data().train->size() << " tokens\n";
   if (!trainer.resumed_from().empty()) {

@@ -39,11 +39,6 @@ __device__ void store_pack(T* address, const Pack<T>& pack) {
   __stwb(reinterpret_cast<uint4*>(address), *reinterpret_cast<const uint4*>(&pack));
 }
 
-template <class T>
-__device__ void store_pack_streaming(T* address, const Pack<T>& pack) {
-  __stcs(reinterpret_cast<uint4*>(address), *reinterpret_cast<const uint4*>(&pack));
-}
-
 // Whether every row of `width` elements, the first at `address`, begins at a multiple of 16 bytes
 // and is whole packs. Null addresses fit.
 template <class T>

@@ -35,7 +35,6 @@ GpuProperties read_properties(int device) {
   GpuProperties gpu;
   gpu.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
   gpu.shared_bytes_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  gpu.l2_bytes = attribute(cudaDevAttrL2CacheSize);
   gpu.compute_capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
                            attribute(cudaDevAttrComputeCapabilityMinor);
   return gpu;

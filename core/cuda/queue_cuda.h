@@ -16,8 +16,7 @@ namespace xtrain {
 struct GpuProperties {
   int multiprocessors = 0;
   int64_t shared_bytes_per_block = 0;  // the most that a kernel may ask for
-  int64_t l2_bytes = 0;
-  int compute_capability = 0;  // 90 for 9.0
+  int compute_capability = 0;          // 90 for 9.0
 };
 
 class CublasLtPlans;
