@@ -9,6 +9,7 @@ namespace xtrain {
 template <class T>
 FlashKernel flash_kernel(const Cuda& cuda, const FlashForward<T>& call) {
   if constexpr (std::is_same_v<T, BFloat16>) {
+    if (wgmma_supports(cuda, call)) return FlashKernel::wgmma;
     if (mma_supports(cuda, call)) return FlashKernel::mma;
   }
   return FlashKernel::ffma;
@@ -27,6 +28,9 @@ void flash_forward(const Cuda& cuda, const FlashProblem& problem, const T* q, co
                    const T* v, T* o, Accumulator<T>* log_sum) {
   const FlashForward<T> call{problem, q, k, v, o, log_sum};
   switch (flash_kernel(cuda, call)) {
+    case FlashKernel::wgmma:
+      if constexpr (std::is_same_v<T, BFloat16>) wgmma_forward(cuda, call);
+      break;
     case FlashKernel::mma:
       if constexpr (std::is_same_v<T, BFloat16>) mma_forward(cuda, call);
       break;
@@ -42,6 +46,7 @@ void flash_backward(const Cuda& cuda, const FlashProblem& problem, const T* q, c
                     const FlashGradient& dq, const FlashGradient& dk, const FlashGradient& dv) {
   const FlashBackward<T> call{problem, q, k, v, o, log_sum, dy, dq, dk, dv};
   switch (flash_kernel(cuda, call)) {
+    case FlashKernel::wgmma:
     case FlashKernel::mma:
       if constexpr (std::is_same_v<T, BFloat16>) mma_backward(cuda, call);
       break;

@@ -28,8 +28,8 @@ struct FlashBackward {
 };
 
 // ffma: the ordinary arithmetic units; every dtype, head size and layout. mma: tensor cores by
-// mma.sync.
-enum class FlashKernel : uint8_t { ffma, mma };
+// mma.sync. wgmma: tensor cores by wgmma, fed by the copy engine.
+enum class FlashKernel : uint8_t { ffma, mma, wgmma };
 
 // The kernel that flash_forward or flash_backward runs for this call.
 template <class T>
@@ -50,5 +50,10 @@ bool mma_supports(const Cuda& cuda, const FlashForward<BFloat16>& call);
 bool mma_supports(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 void mma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call);
 void mma_backward(const Cuda& cuda, const FlashBackward<BFloat16>& call);
+
+// flash_wgmma_forward_cuda.cu. Supported: compute capability 9.x, head size 32, 64, 96, 128 or 256,
+// tensors that can_be_mapped (core/cuda/hopper/tensor_map.h), a positive scale, no dropout.
+bool wgmma_supports(const Cuda& cuda, const FlashForward<BFloat16>& call);
+void wgmma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call);
 
 }  // namespace xtrain

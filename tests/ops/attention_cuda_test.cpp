@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/copy.h"
+#include "core/cuda/queue_cuda.h"
 #include "ops/attention/flash_cuda_kernels.h"
 #include "support/catch.h"
 #include "support/gpu.h"
@@ -223,41 +224,66 @@ FlashGradient gradient_of(Tensor& x) {
       x.mutable_data<float>(), true, false, x.stride(0), x.stride(1), x.stride(2), x.stride(3)};
 }
 
-// What one kernel computes by itself, and whether the choice falls on it.
+// Forward and backward of one problem, by kernels that may be named.
 template <class T>
-Results run_kernel(const Context& ctx, const Inputs& in, const AttentionOptions& options,
-                   FlashKernel kernel) {
-  const Cuda cuda{ctx};
-  const FlashProblem problem = problem_of<T>(in, options);
-  const AttentionSizes& n = problem.sizes;
-  Tensor o = empty(ctx, in.q.shape(), dtype_of<T>);
-  Tensor log_sum = empty(ctx, {n.batch, n.heads, n.queries}, Dtype::f32);
-  Tensor dq = empty(ctx, in.q.shape(), Dtype::f32), dk = empty(ctx, in.k.shape(), Dtype::f32),
-         dv = empty(ctx, in.v.shape(), Dtype::f32);
-  const FlashForward<T> forward{problem,        in.q.data<T>(),      in.k.data<T>(),
-                                in.v.data<T>(), o.mutable_data<T>(), log_sum.mutable_data<float>()};
-  const FlashBackward<T> backward{
-      problem,         forward.q,       forward.k,       forward.v,       forward.o,
-      forward.log_sum, in.dy.data<T>(), gradient_of(dq), gradient_of(dk), gradient_of(dv)};
-  if constexpr (kCudaBuilt) {
-    CHECK(flash_kernel(cuda, forward) == kernel);
-    CHECK(flash_kernel(cuda, backward) == kernel);
-    if (kernel == FlashKernel::ffma) {
-      ffma_forward(cuda, forward);
-      ffma_backward(cuda, backward);
-    } else if constexpr (std::is_same_v<T, BFloat16>) {
-      mma_forward(cuda, forward);
-      mma_backward(cuda, backward);
+struct Calls {
+  Tensor o, log_sum, dq, dk, dv;
+  FlashForward<T> forward;
+  FlashBackward<T> backward;
+
+  Calls(const Context& ctx, const Inputs& in, const AttentionOptions& options)
+      : o(empty(ctx, in.q.shape(), dtype_of<T>)),
+        log_sum(empty(ctx, {in.q.size(0), in.q.size(2), in.q.size(1)}, Dtype::f32)),
+        dq(empty(ctx, in.q.shape(), Dtype::f32)),
+        dk(empty(ctx, in.k.shape(), Dtype::f32)),
+        dv(empty(ctx, in.v.shape(), Dtype::f32)),
+        forward{problem_of<T>(in, options),
+                in.q.data<T>(),
+                in.k.data<T>(),
+                in.v.data<T>(),
+                o.mutable_data<T>(),
+                log_sum.mutable_data<float>()},
+        backward{forward.problem, forward.q,       forward.k,       forward.v,
+                 forward.o,       forward.log_sum, in.dy.data<T>(), gradient_of(dq),
+                 gradient_of(dk), gradient_of(dv)} {}
+
+  Results run(const Context& ctx, FlashKernel forward_kernel, FlashKernel backward_kernel) {
+    const Cuda cuda{ctx};
+    for (Tensor x : {o, log_sum, dq, dk, dv}) fill(ctx, x, kNaN);
+    if constexpr (kCudaBuilt) {
+      if (forward_kernel == FlashKernel::ffma) ffma_forward(cuda, forward);
+      if (backward_kernel == FlashKernel::ffma) ffma_backward(cuda, backward);
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        if (forward_kernel == FlashKernel::mma) mma_forward(cuda, forward);
+        if (forward_kernel == FlashKernel::wgmma) wgmma_forward(cuda, forward);
+        if (backward_kernel == FlashKernel::mma) mma_backward(cuda, backward);
+      }
     }
+    return Results{as_doubles(ctx, o), as_doubles(ctx, dq), as_doubles(ctx, dk),
+                   as_doubles(ctx, dv)};
   }
-  return Results{as_doubles(ctx, o), as_doubles(ctx, dq), as_doubles(ctx, dk), as_doubles(ctx, dv)};
+};
+
+bool gpu_has_wgmma() {
+  return gpu_of(Cuda{test_cuda_context()}).compute_capability / 10 == 9;
+}
+// Of head sizes and layouts that suit the tensor cores.
+FlashKernel best_forward() {
+  return gpu_has_wgmma() ? FlashKernel::wgmma : FlashKernel::mma;
 }
 
+// The choice falls on these kernels, and the op computes what they compute.
 template <class T>
-void check_runs(const Context& ctx, const Inputs& in, const Example& e, FlashKernel kernel) {
+void check_runs(const Context& ctx, const Inputs& in, const Example& e, FlashKernel forward,
+                FlashKernel backward) {
   INFO(dtype_of<T> << ": " << e);
   const AttentionOptions options = options_of(ctx, e);
-  CHECK(run(ctx, in, options, AttentionKind::flash) == run_kernel<T>(ctx, in, options, kernel));
+  Calls<T> calls(ctx, in, options);
+  if constexpr (kCudaBuilt) {
+    CHECK(flash_kernel(Cuda{ctx}, calls.forward) == forward);
+    CHECK(flash_kernel(Cuda{ctx}, calls.backward) == backward);
+  }
+  CHECK(run(ctx, in, options, AttentionKind::flash) == calls.run(ctx, forward, backward));
 }
 
 }  // namespace
@@ -397,15 +423,16 @@ TEST_CASE("flash attention on the GPU computes the same gradient whatever else i
   }
 }
 
-TEST_CASE("flash attention on the GPU runs on tensor cores where they fit, else without",
+TEST_CASE("flash attention on the GPU runs on the tensor cores where they fit, else without",
           "[cuda]") {
   const Context& ctx = test_cuda_context();
+  constexpr FlashKernel kFfma = FlashKernel::ffma, kMma = FlashKernel::mma;
   for (int64_t head_dim : {20, 32, 64, 80, 96, 128, 192, 256}) {
     const bool fits = head_dim % 32 == 0 && head_dim != 192;
     const Example e{.queries = 70, .keys = 70, .head_dim = head_dim};
-    check_runs<float>(ctx, random_inputs_on_gpu(e, Dtype::f32), e, FlashKernel::ffma);
+    check_runs<float>(ctx, random_inputs_on_gpu(e, Dtype::f32), e, kFfma, kFfma);
     check_runs<BFloat16>(ctx, random_inputs_on_gpu(e, Dtype::bf16), e,
-                         fits ? FlashKernel::mma : FlashKernel::ffma);
+                         fits ? best_forward() : kFfma, fits ? kMma : kFfma);
   }
   const Example e{.queries = 70, .keys = 70};
   Inputs unaligned = random_inputs_on_gpu(e, Dtype::bf16);
@@ -413,5 +440,112 @@ TEST_CASE("flash attention on the GPU runs on tensor cores where they fit, else 
   const Tensor k = wide.slice(3, 1, 64);
   copy(ctx, unaligned.k, k);
   unaligned.k = k;
-  check_runs<BFloat16>(ctx, unaligned, e, FlashKernel::ffma);
+  check_runs<BFloat16>(ctx, unaligned, e, kFfma, kFfma);
+}
+
+TEST_CASE("the wgmma kernels of flash attention refuse what they cannot do", "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  const Example e{.queries = 70, .keys = 70};
+  const Inputs in = random_inputs_on_gpu(e, Dtype::bf16);
+  Calls<BFloat16> calls(ctx, in, options_of(ctx, e));
+  const auto supported = [&](auto change) {
+    FlashForward<BFloat16> call = calls.forward;
+    change(call.problem);
+    return kCudaBuilt && wgmma_supports(Cuda{ctx}, call);
+  };
+  CHECK(supported([](FlashProblem&) {}) == gpu_has_wgmma());
+  CHECK_FALSE(supported([](FlashProblem& p) { p.drops = true; }));
+  CHECK_FALSE(supported([](FlashProblem& p) { p.scale = -0.5; }));
+  CHECK_FALSE(supported([](FlashProblem& p) { p.sizes.head_dim = 80; }));
+  CHECK_FALSE(supported([](FlashProblem& p) { p.k.time += 1; }));
+  CHECK_FALSE(supported([](FlashProblem& p) { p.sizes.keys = 0; }));
+}
+
+TEST_CASE("the mma kernels of flash attention are right on GPUs that have better ones", "[cuda]") {
+  const Context cpu = cpu_context(4), &ctx = test_cuda_context();
+  for (int64_t head_dim : {32, 64, 96, 128, 256}) {
+    for (int64_t length : {7, 64, 129}) {
+      const Example e{.queries = length, .keys = length, .head_dim = head_dim};
+      INFO(e);
+      const Inputs in = random_inputs(e), moved = on_gpu(in, Dtype::bf16);
+      const Results got = Calls<BFloat16>(ctx, moved, options_of(ctx, e))
+                              .run(ctx, FlashKernel::mma, FlashKernel::mma);
+      check_close(got, run(cpu, in, options_of(cpu, e), AttentionKind::flash),
+                  tolerance(Dtype::bf16, e.reduction()));
+    }
+  }
+}
+
+TEST_CASE("flash attention by wgmma is right where many tiles follow each other", "[cuda]") {
+  if (!gpu_has_wgmma()) return;
+  const Context cpu = cpu_context(0), &ctx = test_cuda_context();
+  std::vector<Example> examples;
+  for (int64_t head_dim : {32, 64, 96, 128, 256}) {
+    for (int64_t length : {1, 127, 128, 191, 193, 1000}) {
+      examples.push_back({.queries = length, .keys = length, .head_dim = head_dim});
+    }
+    for (Example e : mask_examples(head_dim)) {
+      if (e.queries == 0 || e.keys == 0 || e.batch == 0) continue;
+      examples.push_back(e);
+    }
+    // More tiles than multiprocessors, so that blocks work on several of them.
+    examples.push_back({.what = "many heads",
+                        .batch = 3,
+                        .queries = 400,
+                        .keys = 400,
+                        .heads = 48,
+                        .kv_heads = 6,
+                        .head_dim = head_dim});
+    examples.push_back({.what = "long windows",
+                        .queries = 1500,
+                        .keys = 1500,
+                        .head_dim = head_dim,
+                        .window = 300});
+  }
+  examples.push_back({.what = "long", .batch = 1, .queries = 4096, .keys = 4096});
+  for (const Example& e : examples) {
+    INFO(e);
+    const Inputs in = random_inputs(e), moved = on_gpu(in, Dtype::bf16);
+    const AttentionOptions options = options_of(ctx, e);
+    Calls<BFloat16> calls(ctx, moved, options);
+    const std::vector<double> o = calls.run(ctx, FlashKernel::wgmma, FlashKernel::mma).o;
+    const std::vector<double> log_sum = as_doubles(ctx, calls.log_sum);
+    const Results oracle = run(cpu, in, options_of(cpu, e), AttentionKind::flash);
+    CHECK(relative_difference(o, oracle.o) <= tolerance(Dtype::bf16, e.reduction()));
+    // By the other units, from the same numbers in f32.
+    Calls<float> f32(ctx, on_gpu(in, Dtype::f32), options);
+    f32.run(ctx, FlashKernel::ffma, FlashKernel::ffma);
+    const std::vector<double> expected = as_doubles(ctx, f32.log_sum);
+    int wrong = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const bool same = log_sum[i] == expected[i];  // infinities
+      wrong += !same && !(std::abs(log_sum[i] - expected[i]) <= kLogSumTolerance);
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("flash attention by wgmma gives the same bits a thousand times beside another kernel",
+          "[cuda][slow]") {
+  if (!gpu_has_wgmma()) return;
+  const Context& ctx = test_cuda_context();
+  const Context beside = cuda_context(0);
+  const Tensor x = random_tensor(beside, {1024, 1024}, 9, 1.0);
+  Tensor y = empty(beside, x.shape(), x.dtype());
+  for (int64_t head_dim : {64, 128}) {
+    const Example e{.queries = 700, .keys = 700, .heads = 8, .kv_heads = 2, .head_dim = head_dim};
+    const Inputs in = random_inputs_on_gpu(e, Dtype::bf16);
+    Calls<BFloat16> calls(ctx, in, options_of(ctx, e));
+    const auto once = [&] {
+      for (int i = 0; i < 4; ++i) copy(beside, x, y);
+      wgmma_forward(Cuda{ctx}, calls.forward);
+      std::vector<std::byte> bits(calls.o.nbytes());
+      copy_to_host(ctx, calls.o, bits);
+      return bits;
+    };
+    const std::vector<std::byte> first = once();
+    int different = 0;
+    for (int i = 0; i < 1000; ++i) different += once() != first;
+    CHECK(different == 0);
+  }
 }

@@ -21,6 +21,9 @@ inline double tolerance(Dtype dtype, int64_t length = 1) {
 // What finite differences in f64 resolve.
 inline constexpr double kGradCheckTolerance = 1e-6;
 
+// log(sum of exp) of attention scores in f32 from bf16 inputs, absolute.
+inline constexpr double kLogSumTolerance = 1e-4;
+
 // Two ways of computing one function, both in f64 or both in f32.
 inline double twin_tolerance(Dtype dtype) {
   return dtype == Dtype::f64 ? 1e-12 : dtype == Dtype::f32 ? 1e-5 : 4.0 * epsilon_of(Dtype::bf16);

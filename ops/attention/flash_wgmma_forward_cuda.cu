@@ -1,0 +1,593 @@
+// Flash attention forward on the tensor cores of sm_90a by wgmma, after FlashAttention-3 (Shah et
+// al., arXiv 2407.08608).
+//
+// A block is one producer and several consumer warpgroups, and stays on its multiprocessor: it
+// works through tiles of queries until none is left. The producer asks the copy engine for the
+// queries of the next tile and for the tiles of keys and values that it sees, from last to first,
+// as far ahead as there is room. A consumer owns 64 queries; scores and output stay in its
+// registers:
+//
+//   for each tile of keys, the last one first
+//     s = q k^T           tensor cores, queries and keys in shared memory
+//     p = 2^(c s - c m)   m the largest score of the row so far, c = scale log2(e)
+//     o = o 2^(c m_before - c m) + p v    tensor cores, p rounded to bf16 in registers
+//
+// The tensor cores work while the exponentials are computed: o += p v of one tile of keys is issued
+// behind s = q k^T of the next, whose exponentials are taken while it runs.
+
+#include <algorithm>
+
+#include "core/cuda/hopper/tma.h"
+#include "core/cuda/hopper/warpgroup.h"
+#include "core/cuda/hopper/wgmma.h"
+#include "core/cuda/launch.h"
+#include "ops/attention/flash_wgmma_cuda.h"
+
+namespace xtrain {
+namespace {
+
+using flash_mma::exp2_approximate;
+using flash_mma::kLog2E;
+using flash_mma::row_maximum;
+using flash_mma::row_sum;
+using namespace flash_wgmma;
+
+constexpr float kLn2 = 0.693147180559945309f;
+constexpr int kRows = 64;  // queries of a consumer
+
+template <int kHeadDim, int kConsumerCount, int kKeyCount, int kStageCount, int kMode = 11>
+struct ForwardTiling {
+  static constexpr bool kOverlap = kMode & 1, kPin = kMode & 2, kVote = kMode & 4,
+                        kSkipTiles = kMode & 8;
+  static constexpr int kWidth = kHeadDim, kConsumers = kConsumerCount, kKeys = kKeyCount;
+  static constexpr int kStages = kStageCount, kQueryStages = kWidth == 256 ? 1 : 2;
+  static constexpr int kQueries = kConsumers * kRows, kThreads = (kConsumers + 1) * kWarpgroup;
+  // Of 64 Ki registers; they come in eights a thread.
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : kConsumers == 3 ? 32 : 24;
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : kConsumers == 3 ? 160 : 120;
+
+  using QueryRows = SwizzledTile<kRows, kWidth>;  // of one consumer; its output goes there, too
+  using KeyRows = SwizzledTile<kKeys, kWidth>;    // or values
+
+  // Dynamic shared memory, from a multiple of 1024 on.
+  static constexpr int kQueryBytes = kConsumers * QueryRows::kBytes;
+  static constexpr int kKeysAt = kQueryStages * kQueryBytes;
+  static constexpr int kValuesAt = kKeysAt + kStages * KeyRows::kBytes;
+  static constexpr int kSharedBytes = 1024 + kValuesAt + kStages * KeyRows::kBytes;
+};
+
+struct ForwardArguments {
+  CUtensorMap q, k, v, o;
+  VisibleKeys visible;
+  TileOrder order;
+  int* next_tile;  // of those that no block begins with; 0 at first
+  int heads, group;
+  float scale;
+  float* log_sum;  // [B, H, Tq]
+};
+
+// A tile of queries, as the producer describes it to the consumers.
+template <int kConsumers>
+struct QueryWork {
+  int batch, head, query;
+  int count;       // of the queries that exist; 0: there is no more work
+  TileRange keys;  // that some query of the tile sees
+  SeenKeys seen[kConsumers];
+};
+
+// Static shared memory: how producer and consumers talk.
+template <class Tiling>
+struct Control {
+  uint64_t queries[2 * Tiling::kQueryStages], keys[2 * Tiling::kStages],
+      values[2 * Tiling::kStages], landed;
+  QueryWork<Tiling::kConsumers> work[Tiling::kQueryStages];
+};
+
+// Where a block keeps what. Tiles of queries are counted by rounds, tiles of keys and values
+// through all rounds; a count says which stage of a ring holds a tile.
+template <class Tiling>
+class Memory {
+ public:
+  using QueryRing = StageRing<Tiling::kQueryStages>;
+  using KeyRing = StageRing<Tiling::kStages>;
+
+  __device__ Memory(unsigned char* shared, Control<Tiling>& control)
+      : tiles_((shared_address(shared) + 1023) & ~1023u), control_(control) {}
+
+  __device__ uint32_t queries(uint32_t round, int consumer) const {
+    return tiles_ + query_ring().stage_of(round) * Tiling::kQueryBytes +
+           consumer * Tiling::QueryRows::kBytes;
+  }
+  __device__ uint32_t keys(uint32_t count) const {
+    return tiles_ + Tiling::kKeysAt + key_ring().stage_of(count) * Tiling::KeyRows::kBytes;
+  }
+  __device__ uint32_t values(uint32_t count) const {
+    return tiles_ + Tiling::kValuesAt + value_ring().stage_of(count) * Tiling::KeyRows::kBytes;
+  }
+  __device__ QueryWork<Tiling::kConsumers>& work(uint32_t round) const {
+    return control_.work[query_ring().stage_of(round)];
+  }
+  __device__ QueryRing query_ring() const { return QueryRing(shared_address(control_.queries)); }
+  __device__ KeyRing key_ring() const { return KeyRing(shared_address(control_.keys)); }
+  __device__ KeyRing value_ring() const { return KeyRing(shared_address(control_.values)); }
+  // For values that the producer must see before the consumers may.
+  __device__ Mbarrier landed() const { return Mbarrier(shared_address(&control_.landed)); }
+
+  // By one thread.
+  __device__ void init() const {
+    query_ring().init(Tiling::kConsumers);
+    key_ring().init(Tiling::kConsumers * 4);  // warps
+    value_ring().init(Tiling::kConsumers * 4);
+    landed().init(1);
+    mbarrier_init_done();
+  }
+
+ private:
+  uint32_t tiles_;
+  Control<Tiling>& control_;
+};
+
+// The producer: one warp, of which one lane talks to the copy engine.
+template <class Tiling>
+class Producer {
+  using Tile = typename Tiling::KeyRows;
+
+ public:
+  __device__ Producer(const ForwardArguments& a, const Memory<Tiling>& memory)
+      : a_(a), memory_(memory) {}
+
+  __device__ void run() {
+    int index = blockIdx.x;
+    for (uint32_t round = 0;; ++round) {
+      memory_.query_ring().wait_empty(round);
+      if (index >= a_.order.count()) return end(round);
+      int next = lane_ == 0 ? atomicAdd(a_.next_tile, 1) : 0;  // needed when this tile is done
+      describe(index, round);
+      const auto& work = memory_.work(round);
+      if (lane_ == 0) load_queries(work, round);
+      const int length = a_.visible.key_length[work.batch];
+      for (int j = work.keys.end - 1; j >= work.keys.first; --j) {
+        load_keys(work, j);
+        load_values(work, j, length);
+        ++count_;
+      }
+      index = static_cast<int>(gridDim.x) + __shfl_sync(flash_mma::kAllLanes, next, 0);
+    }
+  }
+
+ private:
+  // Nobody reads the description before the queries have come.
+  __device__ void describe(int index, uint32_t round) {
+    const TileOrder::Place place = a_.order.at(index);
+    const int batch = place.head / a_.heads, query = place.tile * Tiling::kQueries;
+    const int count = min(Tiling::kQueries, static_cast<int>(a_.visible.queries) - query);
+    auto& work = memory_.work(round);
+    const SeenKeys seen = seen_by(a_.visible, batch, query, count);
+    if (lane_ == 0) {
+      work.batch = batch;
+      work.head = place.head - batch * a_.heads;
+      work.query = query;
+      work.count = count;
+      work.keys = TileRange::of(seen, Tiling::kKeys);
+    }
+#pragma unroll 1  // registers are few here
+    for (int i = 0; i < Tiling::kConsumers; ++i) {
+      const SeenKeys of_consumer =
+          seen_by(a_.visible, batch, query + i * kRows, min(kRows, count - i * kRows));
+      if (lane_ == 0) work.seen[i] = of_consumer;
+    }
+    __syncwarp();
+  }
+
+  __device__ void end(uint32_t round) {
+    if (lane_ != 0) return;
+    memory_.work(round).count = 0;
+    memory_.query_ring().full(round).arrive();
+  }
+
+  __device__ void load_queries(const QueryWork<Tiling::kConsumers>& work, uint32_t round) {
+    const Mbarrier full = memory_.query_ring().full(round);
+    full.arrive_expecting(Tiling::kQueryBytes);
+#pragma unroll 1
+    for (int i = 0; i < Tiling::kConsumers; ++i) {
+      load_tile(memory_.queries(round, i), a_.q, work.batch, work.head, work.query + i * kRows,
+                full);
+    }
+  }
+
+  __device__ void load_keys(const QueryWork<Tiling::kConsumers>& work, int j) {
+    memory_.key_ring().wait_empty(count_);
+    if (lane_ != 0) return;
+    const Mbarrier full = memory_.key_ring().full(count_);
+    full.arrive_expecting(Tile::kBytes);
+    load_tile(memory_.keys(count_), a_.k, work.batch, work.head / a_.group, j * Tiling::kKeys,
+              full);
+  }
+
+  // length: the sequence's keys. What lies behind them may be anything, NaN too, and 0 NaN is not
+  // 0.
+  __device__ void load_values(const QueryWork<Tiling::kConsumers>& work, int j, int length) {
+    memory_.value_ring().wait_empty(count_);
+    const int key = j * Tiling::kKeys;
+    const Mbarrier full = memory_.value_ring().full(count_);
+    const bool has_strangers = length < key + Tiling::kKeys && length < a_.visible.keys;
+    const Mbarrier told = has_strangers ? memory_.landed() : full;
+    if (lane_ == 0) {
+      told.arrive_expecting(Tile::kBytes);
+      load_tile(memory_.values(count_), a_.v, work.batch, work.head / a_.group, key, told);
+    }
+    if (!has_strangers) return;
+    told.wait(cleared_++ % 2);
+    clear_rows(memory_.values(count_), length - key);
+    if (lane_ == 0) full.arrive();
+  }
+
+  // Rows first .. of a tile become 0.
+  __device__ void clear_rows(uint32_t tile, int first) {
+    constexpr int kPieces = Tiling::kWidth / 8;
+    for (int i = first * kPieces + lane_; i < Tiling::kKeys * kPieces; i += 32) {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(
+                       tile + Tile::offset(i / kPieces, i % kPieces * 8)),
+                   "r"(0)
+                   : "memory");
+    }
+    async_fence();
+    __syncwarp();
+  }
+
+  const ForwardArguments& a_;
+  const Memory<Tiling> memory_;
+  const int lane_ = threadIdx.x % 32;
+  uint32_t count_ = 0;    // of tiles of keys
+  uint32_t cleared_ = 0;  // of those whose last rows were cleared
+};
+
+// The softmax so far of the two rows of a thread.
+struct RunningSoftmax {
+  float shift[2] = {-INFINITY, -INFINITY};  // -infinity: nothing seen yet
+  float sum[2] = {0.0f, 0.0f};  // of 2^(factor score - shift), over the thread's columns
+};
+
+// Takes a tile of scores into the softmax and turns them into 2^(factor s - shift). Any shift gives
+// the same softmax as long as nothing overflows, so it follows the largest score only when that has
+// run ahead of it by kSlack: seldom after the first tile. Returns whether it did in one of the
+// warp's rows; what was summed before is then to be multiplied by `rescale`.
+template <int kColumns>
+__device__ __forceinline__ bool advance_softmax(RunningSoftmax& softmax, WgmmaSums<kColumns>& s,
+                                                float factor, float (&rescale)[2]) {
+  constexpr float kSlack = 8.0f;
+  float largest[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    largest[h] = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+      largest[h] = fmaxf(largest[h], fmaxf(s.value[4 * j + 2 * h], s.value[4 * j + 2 * h + 1]));
+    }
+    largest[h] *= factor;
+  }
+  const bool moves = __any_sync(flash_mma::kAllLanes, largest[0] - softmax.shift[0] > kSlack ||
+                                                          largest[1] - softmax.shift[1] > kSlack);
+  if (moves) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float shift = fmaxf(softmax.shift[h], row_maximum(largest[h]));
+      rescale[h] = shift == -INFINITY ? 1.0f : exp2_approximate(softmax.shift[h] - shift);
+      softmax.shift[h] = shift;
+      softmax.sum[h] *= rescale[h];
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    // A query that has seen nothing yet has no finite score to subtract.
+    const float shift = softmax.shift[h] == -INFINITY ? 0.0f : softmax.shift[h];
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& x = s.value[4 * j + 2 * h + e];
+        x = exp2_approximate(fmaf(x, factor, -shift));
+        softmax.sum[h] += x;
+      }
+    }
+  }
+  return moves;
+}
+
+// Scores of keys that a query does not see become -infinity. `column` is the thread's first one.
+template <int kColumns>
+__device__ __forceinline__ void hide(WgmmaSums<kColumns>& s, const KeyRange (&ranges)[2],
+                                     int column) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const unsigned count = ranges[h].end - ranges[h].first, offset = column - ranges[h].first;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if (offset + 8 * j + e >= count) s.value[4 * j + 2 * h + e] = -INFINITY;
+      }
+    }
+  }
+}
+
+template <int kColumns>
+__device__ __forceinline__ void scale_rows(WgmmaSums<kColumns>& o, const float (&factors)[2]) {
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) o.value[i] *= factors[i / 2 % 2];
+}
+
+// A store that would happen if a sum of exponentials were negative: it makes ptxas finish the
+// exponentials before what follows. Without it, it moves the wait for the product under way in
+// front of them, and the tensor cores stand still meanwhile.
+__device__ __forceinline__ void finish_exponentials(const RunningSoftmax& softmax,
+                                                    uint32_t shared) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.lt.f32 p, %1, 0f00000000;\n@p st.shared.f32 [%0], %1;\n}" ::"r"(
+          shared),
+      "f"(softmax.sum[0] + softmax.sum[1])
+      : "memory");
+}
+
+// A consumer: a warpgroup that owns 64 queries of each tile.
+template <class Tiling>
+class Consumer {
+  static constexpr int kKeys = Tiling::kKeys, kWidth = Tiling::kWidth;
+  using QueryRows = typename Tiling::QueryRows;
+  using KeyRows = typename Tiling::KeyRows;
+  using Work = QueryWork<Tiling::kConsumers>;
+  using Scores = WgmmaSums<kKeys>;
+  using Probabilities = WgmmaLeft<kKeys / 16>;
+  using Output = WgmmaSums<kWidth>;
+
+ public:
+  __device__ Consumer(const ForwardArguments& a, const Memory<Tiling>& memory, int consumer)
+      : a_(a), memory_(memory), consumer_(consumer), warp_(warp_of_warpgroup()) {}
+
+  __device__ __forceinline__ void run() {
+    for (uint32_t round = 0;; ++round) {
+      memory_.query_ring().wait_full(round);
+      const Work& work = memory_.work(round);
+      if (work.count == 0) break;
+      RunningSoftmax softmax;
+      Output o;
+      set_zero(o);
+      attend(work, round, softmax, o);
+      store(work, round, softmax, o);
+      if (Tiling::kQueryStages == 1) give_back_queries(round);
+    }
+    // The copy engine may still be reading this block's shared memory.
+    if (threadIdx.x % kWarpgroup == 0) store_wait_read();
+  }
+
+ private:
+  // Every tile of keys is waited for and given back, seen or not.
+  __device__ __forceinline__ void attend(const Work& work, uint32_t round, RunningSoftmax& softmax,
+                                         Output& o) {
+    const SeenKeys seen = work.seen[consumer_];
+    const TileRange all = work.keys, mine = TileRange::of(seen, kKeys);
+    if (mine.count() == 0) {
+      skip(all.count());
+      give_back_last_queries(round);
+      return;
+    }
+    skip(all.end - mine.end);
+    const uint32_t queries = memory_.queries(round, consumer_);
+    const float factor = a_.scale * kLog2E;
+    Scores s;
+    Probabilities p;
+    float rescale[2];
+    int j = mine.end - 1;
+    issue_scores(s, queries, count_);
+    wgmma_wait<0>();
+    settle(s);
+    release(memory_.key_ring(), count_);
+    if (!seen.all_of(j * kKeys, (j + 1) * kKeys)) hide_unseen(s, work, j);
+    advance_softmax(softmax, s, factor, rescale);  // the output is still 0
+    pack_left(p, s);
+    give_back_last_queries(round);
+    for (--j; j >= mine.first; --j, ++count_) {
+      if constexpr (!Tiling::kOverlap) {
+        issue_output(o, p, count_);
+        wgmma_wait<0>();
+        settle(o);
+        release(memory_.value_ring(), count_);
+        issue_scores(s, queries, count_ + 1);
+        wgmma_wait<0>();
+        settle(s);
+        release(memory_.key_ring(), count_ + 1);
+        if (!seen.all_of(j * kKeys, (j + 1) * kKeys)) hide_unseen(s, work, j);
+        if (advance_softmax(softmax, s, factor, rescale)) scale_rows(o, rescale);
+        pack_left(p, s);
+        continue;
+      }
+      issue_scores(s, queries, count_ + 1);
+      issue_output(o, p, count_);
+      wgmma_wait<1>();
+      settle(s);
+      release(memory_.key_ring(), count_ + 1);
+      if (!seen.all_of(j * kKeys, (j + 1) * kKeys)) hide_unseen(s, work, j);
+      const bool moves = advance_softmax(softmax, s, factor, rescale);
+      finish_exponentials(softmax, queries);
+      wgmma_wait<0>();
+      settle(o);
+      release(memory_.value_ring(), count_);
+      pack_left(p, s);
+      if (moves) scale_rows(o, rescale);
+    }
+    issue_output(o, p, count_);
+    wgmma_wait<0>();
+    settle(o);
+    release(memory_.value_ring(), count_);
+    ++count_;
+    skip(mine.first - all.first);
+  }
+
+  // s = q k^T
+  __device__ __forceinline__ void issue_scores(Scores& s, uint32_t queries, uint32_t count) {
+    memory_.key_ring().wait_full(count);
+    settle(s);
+    wgmma_fence();
+    multiply_along_width<QueryRows, KeyRows, kWidth>(s, queries, 0, memory_.keys(count), 0, false);
+    wgmma_commit();
+  }
+  // o += p v
+  __device__ __forceinline__ void issue_output(Output& o, const Probabilities& p, uint32_t count) {
+    memory_.value_ring().wait_full(count);
+    settle(o);
+    wgmma_fence();
+    multiply_along_rows<KeyRows>(o, p, memory_.values(count), true);
+    wgmma_commit();
+  }
+
+  // The first of the thread's two rows in the tile; the other one is 8 below.
+  __device__ __forceinline__ int row() const {
+    return consumer_ * kRows + warp_ * 16 + threadIdx.x % 32 / 4;
+  }
+  __device__ __forceinline__ void hide_unseen(Scores& s, const Work& work, int j) {
+    KeyRange ranges[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row() + 8 * h < work.count) {
+        ranges[h] = a_.visible.of(work.batch, work.query + row() + 8 * h);
+      }
+    }
+    hide(s, ranges, j * kKeys + threadIdx.x % 4 * 2);
+  }
+
+  // A warp knows only of its own products that they are done.
+  __device__ __forceinline__ void release(const StageRing<Tiling::kStages>& ring, uint32_t count) {
+    if (threadIdx.x % 32 == 0) ring.empty(count).arrive();
+  }
+  __device__ __forceinline__ void skip(int tiles) {
+    for (int i = 0; i < tiles; ++i, ++count_) {
+      memory_.key_ring().wait_full(count_);
+      release(memory_.key_ring(), count_);
+      memory_.value_ring().wait_full(count_);
+      release(memory_.value_ring(), count_);
+    }
+  }
+
+  // The queries' place holds the output until the copy engine has read it.
+  __device__ __forceinline__ void give_back_queries(uint32_t round) {
+    if (threadIdx.x % kWarpgroup == 0) {
+      store_wait_read();
+      memory_.query_ring().empty(round).arrive();
+    }
+  }
+  // Those of the round before, some work later, so that nobody waits for the engine.
+  __device__ __forceinline__ void give_back_last_queries(uint32_t round) {
+    if (Tiling::kQueryStages > 1 && round > 0) give_back_queries(round - 1);
+  }
+
+  __device__ __forceinline__ void store(const Work& work, uint32_t round,
+                                        const RunningSoftmax& softmax, Output& o) {
+    float share[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float sum = row_sum(softmax.sum[h]);
+      share[h] = sum > 0.0f ? 1.0f / sum : 0.0f;
+      if (threadIdx.x % 4 == 0 && row() + 8 * h < work.count) {
+        const int64_t head = int64_t{work.batch} * a_.heads + work.head;
+        a_.log_sum[head * a_.visible.queries + work.query + row() + 8 * h] =
+            sum > 0.0f ? softmax.shift[h] * kLn2 + logf(sum) : INFINITY;
+      }
+    }
+    scale_rows(o, share);
+    const uint32_t place = memory_.queries(round, consumer_);
+    store_rounded(place, warp_, o);
+    async_fence();
+    named_barrier_sync(1 + consumer_, kWarpgroup);
+    if (threadIdx.x % kWarpgroup == 0) {
+      store_tile(a_.o, work.batch, work.head, work.query + consumer_ * kRows, place);
+      store_commit();
+    }
+  }
+
+  const ForwardArguments& a_;
+  const Memory<Tiling> memory_;
+  const int consumer_, warp_;
+  uint32_t count_ = 0;  // of tiles of keys
+};
+
+template <class Tiling>
+__global__ void __launch_bounds__(Tiling::kThreads, 1)
+    flash_forward_wgmma(const __grid_constant__ ForwardArguments a) {
+  extern __shared__ unsigned char shared[];
+  __shared__ Control<Tiling> control;
+  const Memory<Tiling> memory(shared, control);
+  if (threadIdx.x == 0) memory.init();
+  __syncthreads();
+  const int warpgroup = warpgroup_index();
+  if (warpgroup == 0) {
+    give_registers<Tiling::kProducerRegisters>();
+    if (warp_of_warpgroup() == 0) Producer<Tiling>(a, memory).run();
+  } else {
+    take_registers<Tiling::kConsumerRegisters>();
+    Consumer<Tiling>(a, memory, warpgroup - 1).run();
+  }
+}
+
+template <class Tiling>
+void launch_forward(const Cuda& cuda, const FlashForward<BFloat16>& call) {
+  const FlashProblem& p = call.problem;
+  const AttentionSizes& n = p.sizes;
+  const TileOrder order(ceil_div(n.queries, Tiling::kQueries), n.batch * n.heads,
+                        n.keys * n.head_dim * 4 / n.group());
+  Tensor next_tile = empty(cuda.ctx, {1}, Dtype::i32);
+  XT_CUDA(cudaMemsetAsync(next_tile.mutable_data<int32_t>(), 0, sizeof(int32_t), stream_of(cuda)));
+  const ForwardArguments arguments{map_of_tiles(queries_of(p, call.q), kRows),
+                                   map_of_tiles(keys_of(p, call.k), Tiling::kKeys),
+                                   map_of_tiles(values_of(p, call.v), Tiling::kKeys),
+                                   map_of_tiles(outputs_of(p, call.o), kRows),
+                                   p.visible,
+                                   order,
+                                   next_tile.mutable_data<int32_t>(),
+                                   static_cast<int>(n.heads),
+                                   static_cast<int>(n.group()),
+                                   static_cast<float>(p.scale),
+                                   call.log_sum};
+  const int blocks = std::min(order.count(), gpu_of(cuda).multiprocessors);
+  XT_LAUNCH(cuda, (LaunchShape{blocks, Tiling::kThreads, Tiling::kSharedBytes}),
+            flash_forward_wgmma<Tiling>, arguments);
+}
+
+// Calls f(tiling) with the tiling of a head size.
+template <class F>
+bool with_tiling(int64_t head_dim, F&& f) {
+  switch (head_dim) {
+    case 32:
+      return f(ForwardTiling<32, 3, 128, 4>{});
+    case 64:
+      return f(ForwardTiling<64, 3, 128, 4>{});
+    case 96:
+      return f(ForwardTiling<96, 2, 128, 2>{});
+    case 128:
+      return f(ForwardTiling<128, 2, 128, 2>{});
+    case 256:
+      return f(ForwardTiling<256, 2, 64, 2>{});
+  }
+  return false;
+}
+
+}  // namespace
+
+bool wgmma_supports(const Cuda& cuda, const FlashForward<BFloat16>& call) {
+  // The factor of the scores must stay a normal number, for it multiplies -infinity.
+  constexpr double kSmallestScale = 1e-30;
+  const FlashProblem& p = call.problem;
+  return gpu_of(cuda).compute_capability / 10 == 9 && flash_mma::sizes_fit(p.sizes) && !p.drops &&
+         p.scale >= kSmallestScale && can_be_mapped(queries_of(p, call.q)) &&
+         can_be_mapped(keys_of(p, call.k)) && can_be_mapped(values_of(p, call.v)) &&
+         can_be_mapped(outputs_of(p, call.o)) &&
+         with_tiling(p.sizes.head_dim, [](auto) { return true; });
+}
+
+void wgmma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call) {
+  with_tiling(call.problem.sizes.head_dim, [&](auto tiling) {
+    launch_forward<decltype(tiling)>(cuda, call);
+    return true;
+  });
+}
+
+}  // namespace xtrain
