@@ -65,22 +65,39 @@ struct TileOrder {
 
 using flash_mma::SeenKeys;
 
-// What the queries [query, query + count) see together, for a whole warp.
-__device__ __forceinline__ SeenKeys seen_by(const VisibleKeys& visible, int batch, int query,
-                                            int count) {
+// What neighbouring queries see of the keys without documents, in 32-bit numbers: query i, counted
+// from some query on, sees max(0, first + i) <= j < min(length, end + i).
+struct SlidingRange {
+  int first, end, length;
+
+  __device__ static SlidingRange from(const VisibleKeys& visible, int batch, int query) {
+    // No position reaches kFar (sizes_fit), so what is cut off there is outside anyway.
+    constexpr int64_t kFar = 1 << 30;
+    const int64_t position = int64_t{visible.position_base[batch]} + query;
+    const auto near = [](int64_t x) { return static_cast<int>(max(-kFar, min(x, kFar))); };
+    return SlidingRange{visible.window > 0 ? near(position - visible.window + 1) : near(-kFar),
+                        visible.causal ? near(position + 1) : near(kFar),
+                        min(visible.key_length[batch], static_cast<int>(visible.keys))};
+  }
+  __device__ int first_of(int i) const { return max(0, first + i); }
+  __device__ int end_of(int i) const { return min(length, end + i); }
+};
+
+// What the queries first <= t < end see together, for a whole warp.
+__device__ __forceinline__ SeenKeys seen_by(const VisibleKeys& visible, int batch, int first,
+                                            int end) {
   SeenKeys seen;
-  if (count <= 0) return seen;
+  if (first >= end) return seen;
   if (!visible.document_start) {
-    const KeyRange first = visible.without_documents(batch, query);
-    const KeyRange last = visible.without_documents(batch, query + count - 1);
-    seen.any_first = first.first;
-    seen.any_end = last.end;
-    seen.all_first = last.first;
-    seen.all_end = first.end;
+    const SlidingRange range = SlidingRange::from(visible, batch, first);
+    seen.any_first = range.first_of(0);
+    seen.any_end = range.end_of(end - 1 - first);
+    seen.all_first = range.first_of(end - 1 - first);
+    seen.all_end = range.end_of(0);
     return seen;
   }
 #pragma unroll 1
-  for (int i = threadIdx.x % 32; i < count; i += 32) seen.add(visible.of(batch, query + i));
+  for (int t = first + threadIdx.x % 32; t < end; t += 32) seen.add(visible.of(batch, t));
   return seen.over_warp();
 }
 

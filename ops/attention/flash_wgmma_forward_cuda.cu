@@ -35,12 +35,12 @@ using namespace flash_wgmma;
 constexpr float kLn2 = 0.693147180559945309f;
 constexpr int kRows = 64;  // queries of a consumer
 
-template <int kHeadDim, int kConsumerCount, int kKeyCount, int kStageCount, int kMode = 11>
+template <int kHeadDim, int kConsumerCount, int kKeyCount, int kStageCount, int kMode = 27>
 struct ForwardTiling {
   static constexpr bool kOverlap = kMode & 1, kPin = kMode & 2, kVote = kMode & 4,
-                        kSkipTiles = kMode & 8;
+                        kSkipTiles = kMode & 8, kHalf = kMode & 16;
   static constexpr int kWidth = kHeadDim, kConsumers = kConsumerCount, kKeys = kKeyCount;
-  static constexpr int kStages = kStageCount, kQueryStages = kWidth == 256 ? 1 : 2;
+  static constexpr int kStages = kStageCount, kQueryStages = kWidth == 256 || kMode & 32 ? 1 : 2;
   static constexpr int kQueries = kConsumers * kRows, kThreads = (kConsumers + 1) * kWarpgroup;
   // Of 64 Ki registers; they come in eights a thread.
   static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : kConsumers == 3 ? 32 : 24;
@@ -69,9 +69,11 @@ struct ForwardArguments {
 // A tile of queries, as the producer describes it to the consumers.
 template <int kConsumers>
 struct QueryWork {
-  int batch, head, query;
-  int count;       // of the queries that exist; 0: there is no more work
-  TileRange keys;  // that some query of the tile sees
+  int batch;  // -1: there is no more work
+  int head;
+  int query;           // the first; those below 0 do not exist
+  SlidingRange range;  // from `query` on
+  TileRange keys;      // that some query of the tile sees
   SeenKeys seen[kConsumers];
 };
 
@@ -146,10 +148,13 @@ class Producer {
       const auto& work = memory_.work(round);
       if (lane_ == 0) load_queries(work, round);
       const int length = a_.visible.key_length[work.batch];
-      for (int j = work.keys.end - 1; j >= work.keys.first; --j) {
-        load_keys(work, j);
+      // In the order in which they are used: the scores of a tile come before the output of the
+      // last.
+      const int first = work.keys.first, last = work.keys.end - 1;
+      if (first <= last) load_keys(work, last);
+      for (int j = last; j >= first; --j) {
+        if (j > first) load_keys(work, j - 1);
         load_values(work, j, length);
-        ++count_;
       }
       index = static_cast<int>(gridDim.x) + __shfl_sync(flash_mma::kAllLanes, next, 0);
     }
@@ -159,21 +164,23 @@ class Producer {
   // Nobody reads the description before the queries have come.
   __device__ void describe(int index, uint32_t round) {
     const TileOrder::Place place = a_.order.at(index);
-    const int batch = place.head / a_.heads, query = place.tile * Tiling::kQueries;
-    const int count = min(Tiling::kQueries, static_cast<int>(a_.visible.queries) - query);
+    const int batch = place.head / a_.heads, queries = static_cast<int>(a_.visible.queries);
+    // The last tile ends with the last query. What is missing to whole tiles is missing in the
+    // first one, which under a causal mask sees least.
+    const int query = queries - (a_.order.tiles_of_head - place.tile) * Tiling::kQueries;
     auto& work = memory_.work(round);
-    const SeenKeys seen = seen_by(a_.visible, batch, query, count);
+    const SeenKeys seen = seen_by(a_.visible, batch, max(0, query), query + Tiling::kQueries);
     if (lane_ == 0) {
       work.batch = batch;
       work.head = place.head - batch * a_.heads;
       work.query = query;
-      work.count = count;
+      work.range = SlidingRange::from(a_.visible, batch, query);
       work.keys = TileRange::of(seen, Tiling::kKeys);
     }
 #pragma unroll 1  // registers are few here
     for (int i = 0; i < Tiling::kConsumers; ++i) {
-      const SeenKeys of_consumer =
-          seen_by(a_.visible, batch, query + i * kRows, min(kRows, count - i * kRows));
+      const int first = query + i * kRows;
+      const SeenKeys of_consumer = seen_by(a_.visible, batch, max(0, first), first + kRows);
       if (lane_ == 0) work.seen[i] = of_consumer;
     }
     __syncwarp();
@@ -181,7 +188,7 @@ class Producer {
 
   __device__ void end(uint32_t round) {
     if (lane_ != 0) return;
-    memory_.work(round).count = 0;
+    memory_.work(round).batch = -1;
     memory_.query_ring().full(round).arrive();
   }
 
@@ -196,29 +203,30 @@ class Producer {
   }
 
   __device__ void load_keys(const QueryWork<Tiling::kConsumers>& work, int j) {
-    memory_.key_ring().wait_empty(count_);
+    const uint32_t count = key_count_++;
+    memory_.key_ring().wait_empty(count);
     if (lane_ != 0) return;
-    const Mbarrier full = memory_.key_ring().full(count_);
+    const Mbarrier full = memory_.key_ring().full(count);
     full.arrive_expecting(Tile::kBytes);
-    load_tile(memory_.keys(count_), a_.k, work.batch, work.head / a_.group, j * Tiling::kKeys,
-              full);
+    load_tile(memory_.keys(count), a_.k, work.batch, work.head / a_.group, j * Tiling::kKeys, full);
   }
 
   // length: the sequence's keys. What lies behind them may be anything, NaN too, and 0 NaN is not
   // 0.
   __device__ void load_values(const QueryWork<Tiling::kConsumers>& work, int j, int length) {
-    memory_.value_ring().wait_empty(count_);
+    const uint32_t count = value_count_++;
+    memory_.value_ring().wait_empty(count);
     const int key = j * Tiling::kKeys;
-    const Mbarrier full = memory_.value_ring().full(count_);
+    const Mbarrier full = memory_.value_ring().full(count);
     const bool has_strangers = length < key + Tiling::kKeys && length < a_.visible.keys;
     const Mbarrier told = has_strangers ? memory_.landed() : full;
     if (lane_ == 0) {
       told.arrive_expecting(Tile::kBytes);
-      load_tile(memory_.values(count_), a_.v, work.batch, work.head / a_.group, key, told);
+      load_tile(memory_.values(count), a_.v, work.batch, work.head / a_.group, key, told);
     }
     if (!has_strangers) return;
     told.wait(cleared_++ % 2);
-    clear_rows(memory_.values(count_), length - key);
+    clear_rows(memory_.values(count), length - key);
     if (lane_ == 0) full.arrive();
   }
 
@@ -238,8 +246,8 @@ class Producer {
   const ForwardArguments& a_;
   const Memory<Tiling> memory_;
   const int lane_ = threadIdx.x % 32;
-  uint32_t count_ = 0;    // of tiles of keys
-  uint32_t cleared_ = 0;  // of those whose last rows were cleared
+  uint32_t key_count_ = 0, value_count_ = 0;  // tiles
+  uint32_t cleared_ = 0;                      // of values, whose last rows were cleared
 };
 
 // The softmax so far of the two rows of a thread.
@@ -294,20 +302,20 @@ __device__ __forceinline__ bool advance_softmax(RunningSoftmax& softmax, WgmmaSu
   return moves;
 }
 
-// Scores of keys that a query does not see become -infinity. `column` is the thread's first one.
+// Scores in columns before `first`, or from `end` on, of the thread's rows become -infinity;
+// columns are counted from the thread's first one.
 template <int kColumns>
-__device__ __forceinline__ void hide(WgmmaSums<kColumns>& s, const KeyRange (&ranges)[2],
-                                     int column) {
+__device__ __forceinline__ void hide_before(WgmmaSums<kColumns>& s, const int (&first)[2]) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const unsigned count = ranges[h].end - ranges[h].first, offset = column - ranges[h].first;
+  for (int i = 0; i < kColumns / 2; ++i) {
+    if (i / 4 * 8 + i % 2 < first[i / 2 % 2]) s.value[i] = -INFINITY;
+  }
+}
+template <int kColumns>
+__device__ __forceinline__ void hide_from(WgmmaSums<kColumns>& s, const int (&end)[2]) {
 #pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        if (offset + 8 * j + e >= count) s.value[4 * j + 2 * h + e] = -INFINITY;
-      }
-    }
+  for (int i = 0; i < kColumns / 2; ++i) {
+    if (i / 4 * 8 + i % 2 >= end[i / 2 % 2]) s.value[i] = -INFINITY;
   }
 }
 
@@ -348,7 +356,7 @@ class Consumer {
     for (uint32_t round = 0;; ++round) {
       memory_.query_ring().wait_full(round);
       const Work& work = memory_.work(round);
-      if (work.count == 0) break;
+      if (work.batch < 0) break;
       RunningSoftmax softmax;
       Output o;
       set_zero(o);
@@ -378,13 +386,12 @@ class Consumer {
     Probabilities p;
     float rescale[2];
     int j = mine.end - 1;
-    issue_scores(s, queries, count_);
-    wgmma_wait<0>();
-    settle(s);
-    release(memory_.key_ring(), count_);
-    if (!seen.all_of(j * kKeys, (j + 1) * kKeys)) hide_unseen(s, work, j);
-    advance_softmax(softmax, s, factor, rescale);  // the output is still 0
-    pack_left(p, s);
+    // On the diagonal half of the queries' tiles see no more than the first half of the last keys.
+    if (Tiling::kHalf && seen.any_end <= j * kKeys + kKeys / 2) {
+      begin<kKeys % 32 == 0 ? kKeys / 2 : kKeys>(work, seen, queries, j, softmax, p);
+    } else {
+      begin<kKeys>(work, seen, queries, j, softmax, p);
+    }
     give_back_last_queries(round);
     for (--j; j >= mine.first; --j, ++count_) {
       if constexpr (!Tiling::kOverlap) {
@@ -396,7 +403,7 @@ class Consumer {
         wgmma_wait<0>();
         settle(s);
         release(memory_.key_ring(), count_ + 1);
-        if (!seen.all_of(j * kKeys, (j + 1) * kKeys)) hide_unseen(s, work, j);
+        hide_unseen(s, work, seen, j * kKeys);
         if (advance_softmax(softmax, s, factor, rescale)) scale_rows(o, rescale);
         pack_left(p, s);
         continue;
@@ -406,7 +413,7 @@ class Consumer {
       wgmma_wait<1>();
       settle(s);
       release(memory_.key_ring(), count_ + 1);
-      if (!seen.all_of(j * kKeys, (j + 1) * kKeys)) hide_unseen(s, work, j);
+      hide_unseen(s, work, seen, j * kKeys);
       const bool moves = advance_softmax(softmax, s, factor, rescale);
       finish_exponentials(softmax, queries);
       wgmma_wait<0>();
@@ -423,8 +430,25 @@ class Consumer {
     skip(mine.first - all.first);
   }
 
+  // The probabilities of the first tile of keys, of which the first kSeen may be visible.
+  template <int kSeen>
+  __device__ __forceinline__ void begin(const Work& work, const SeenKeys& seen, uint32_t queries,
+                                        int j, RunningSoftmax& softmax, Probabilities& p) {
+    WgmmaSums<kSeen> s;
+    float rescale[2];  // of an output that is still 0
+    issue_scores(s, queries, count_);
+    wgmma_wait<0>();
+    settle(s);
+    release(memory_.key_ring(), count_);
+    hide_unseen(s, work, seen, j * kKeys);
+    advance_softmax(softmax, s, a_.scale * kLog2E, rescale);
+    pack_left(p, s);
+  }
+
   // s = q k^T
-  __device__ __forceinline__ void issue_scores(Scores& s, uint32_t queries, uint32_t count) {
+  template <int kColumns>
+  __device__ __forceinline__ void issue_scores(WgmmaSums<kColumns>& s, uint32_t queries,
+                                               uint32_t count) {
     memory_.key_ring().wait_full(count);
     settle(s);
     wgmma_fence();
@@ -440,19 +464,28 @@ class Consumer {
     wgmma_commit();
   }
 
-  // The first of the thread's two rows in the tile; the other one is 8 below.
+  // The thread's first row in the tile of queries; the second one is 8 below.
   __device__ __forceinline__ int row() const {
     return consumer_ * kRows + warp_ * 16 + threadIdx.x % 32 / 4;
   }
-  __device__ __forceinline__ void hide_unseen(Scores& s, const Work& work, int j) {
-    KeyRange ranges[2];
+  template <int kColumns>
+  __device__ __forceinline__ void hide_unseen(WgmmaSums<kColumns>& s, const Work& work,
+                                              const SeenKeys& seen, int key) {
+    if (seen.all_of(key, key + kColumns)) return;
+    const int column = key + threadIdx.x % 4 * 2;
+    int first[2], end[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      if (row() + 8 * h < work.count) {
-        ranges[h] = a_.visible.of(work.batch, work.query + row() + 8 * h);
+      const int i = row() + 8 * h;
+      first[h] = work.range.first_of(i) - column;
+      end[h] = work.range.end_of(i) - column;
+      if (a_.visible.document_start && work.query + i >= 0) {
+        const int64_t t = work.batch * a_.visible.queries + work.query + i;
+        first[h] = max(first[h], a_.visible.document_start[t] - column);
       }
     }
-    hide(s, ranges, j * kKeys + threadIdx.x % 4 * 2);
+    if (key < seen.all_first) hide_before(s, first);
+    if (key + kColumns > seen.all_end) hide_from(s, end);
   }
 
   // A warp knows only of its own products that they are done.
@@ -487,9 +520,10 @@ class Consumer {
     for (int h = 0; h < 2; ++h) {
       const float sum = row_sum(softmax.sum[h]);
       share[h] = sum > 0.0f ? 1.0f / sum : 0.0f;
-      if (threadIdx.x % 4 == 0 && row() + 8 * h < work.count) {
+      const int query = work.query + row() + 8 * h;
+      if (threadIdx.x % 4 == 0 && query >= 0) {
         const int64_t head = int64_t{work.batch} * a_.heads + work.head;
-        a_.log_sum[head * a_.visible.queries + work.query + row() + 8 * h] =
+        a_.log_sum[head * a_.visible.queries + query] =
             sum > 0.0f ? softmax.shift[h] * kLn2 + logf(sum) : INFINITY;
       }
     }

@@ -84,16 +84,19 @@ __device__ __forceinline__ void set_zero(WgmmaSums<kColumns>& sums) {
   for (int i = 0; i < kColumns / 2; ++i) sums.value[i] = 0.0f;
 }
 
-// The sums, rounded to bf16, as the left operand of a product that runs along their columns.
-template <int kColumns>
-__device__ __forceinline__ void pack_left(WgmmaLeft<kColumns / 16>& left,
+// The sums, rounded to bf16, as the left operand of a product that runs along their columns. Where
+// the operand has more columns, they are 0.
+template <int kColumns, int kSteps>
+__device__ __forceinline__ void pack_left(WgmmaLeft<kSteps>& left,
                                           const WgmmaSums<kColumns>& sums) {
+  static_assert(kColumns % 16 == 0 && kColumns <= 16 * kSteps);
 #pragma unroll
-  for (int step = 0; step < kColumns / 16; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      left.value[step][i] =
-          pack_bf16(sums.value[8 * step + 2 * i], sums.value[8 * step + 2 * i + 1]);
+      left.value[step][i] = step < kColumns / 16 ? pack_bf16(sums.value[8 * step + 2 * i],
+                                                             sums.value[8 * step + 2 * i + 1])
+                                                 : 0;
     }
   }
 }
