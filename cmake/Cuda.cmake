@@ -26,3 +26,15 @@ if(XTRAIN_CUDA_ENABLED)
   find_package(CUDAToolkit REQUIRED)
 endif()
 message(STATUS "CUDA code: ${XTRAIN_CUDA_ENABLED}")
+
+# xtrain_check_ptxas(TARGET sources...): the build fails where ptxas spills registers of these
+# sources or serialises their wgmma (cmake/check_ptxas.sh).
+function(xtrain_check_ptxas target)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -Xptxas=-v)
+  get_target_property(launcher ${target} CUDA_COMPILER_LAUNCHER)
+  if(NOT launcher)
+    set(launcher)
+  endif()
+  set_target_properties(${target} PROPERTIES CUDA_COMPILER_LAUNCHER
+                        "${PROJECT_SOURCE_DIR}/cmake/check_ptxas.sh;${launcher}")
+endfunction()

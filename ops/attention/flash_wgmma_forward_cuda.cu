@@ -17,6 +17,7 @@
 
 #include <algorithm>
 
+#include "core/cuda/hopper/support.h"
 #include "core/cuda/hopper/tma.h"
 #include "core/cuda/hopper/warpgroup.h"
 #include "core/cuda/hopper/wgmma.h"
@@ -61,6 +62,7 @@ struct ForwardArguments {
   VisibleKeys visible;
   TileOrder order;
   int* next_tile;  // of those that no block begins with; 0 at first
+  int missing;     // queries before the first that the first tile has room for: whole consumers
   int heads, group;
   float scale;
   float* log_sum;  // [B, H, Tq]
@@ -165,11 +167,10 @@ class Producer {
   __device__ void describe(int index, uint32_t round) {
     const TileOrder::Place place = a_.order.at(index);
     const int batch = place.head / a_.heads, queries = static_cast<int>(a_.visible.queries);
-    // The last tile ends with the last query. What is missing to whole tiles is missing in the
-    // first one, which under a causal mask sees least.
-    const int query = queries - (a_.order.tiles_of_head - place.tile) * Tiling::kQueries;
+    const int query = place.tile * Tiling::kQueries - a_.missing;
     auto& work = memory_.work(round);
-    const SeenKeys seen = seen_by(a_.visible, batch, max(0, query), query + Tiling::kQueries);
+    const SeenKeys seen =
+        seen_by(a_.visible, batch, max(0, query), min(queries, query + Tiling::kQueries));
     if (lane_ == 0) {
       work.batch = batch;
       work.head = place.head - batch * a_.heads;
@@ -180,7 +181,8 @@ class Producer {
 #pragma unroll 1  // registers are few here
     for (int i = 0; i < Tiling::kConsumers; ++i) {
       const int first = query + i * kRows;
-      const SeenKeys of_consumer = seen_by(a_.visible, batch, max(0, first), first + kRows);
+      const SeenKeys of_consumer =
+          seen_by(a_.visible, batch, max(0, first), min(queries, first + kRows));
       if (lane_ == 0) work.seen[i] = of_consumer;
     }
     __syncwarp();
@@ -197,8 +199,8 @@ class Producer {
     full.arrive_expecting(Tiling::kQueryBytes);
 #pragma unroll 1
     for (int i = 0; i < Tiling::kConsumers; ++i) {
-      load_tile(memory_.queries(round, i), a_.q, work.batch, work.head, work.query + i * kRows,
-                full);
+      load_tile(memory_.queries(round, i), a_.q, work.batch, work.head,
+                max(0, work.query + i * kRows), full);
     }
   }
 
@@ -468,6 +470,10 @@ class Consumer {
   __device__ __forceinline__ int row() const {
     return consumer_ * kRows + warp_ * 16 + threadIdx.x % 32 / 4;
   }
+  __device__ __forceinline__ bool exists(const Work& work, int row_of_tile) const {
+    const int query = work.query + row_of_tile;
+    return query >= 0 && query < a_.visible.queries;
+  }
   template <int kColumns>
   __device__ __forceinline__ void hide_unseen(WgmmaSums<kColumns>& s, const Work& work,
                                               const SeenKeys& seen, int key) {
@@ -479,7 +485,7 @@ class Consumer {
       const int i = row() + 8 * h;
       first[h] = work.range.first_of(i) - column;
       end[h] = work.range.end_of(i) - column;
-      if (a_.visible.document_start && work.query + i >= 0) {
+      if (a_.visible.document_start && exists(work, i)) {
         const int64_t t = work.batch * a_.visible.queries + work.query + i;
         first[h] = max(first[h], a_.visible.document_start[t] - column);
       }
@@ -520,10 +526,9 @@ class Consumer {
     for (int h = 0; h < 2; ++h) {
       const float sum = row_sum(softmax.sum[h]);
       share[h] = sum > 0.0f ? 1.0f / sum : 0.0f;
-      const int query = work.query + row() + 8 * h;
-      if (threadIdx.x % 4 == 0 && query >= 0) {
+      if (threadIdx.x % 4 == 0 && exists(work, row() + 8 * h)) {
         const int64_t head = int64_t{work.batch} * a_.heads + work.head;
-        a_.log_sum[head * a_.visible.queries + query] =
+        a_.log_sum[head * a_.visible.queries + work.query + row() + 8 * h] =
             sum > 0.0f ? softmax.shift[h] * kLn2 + logf(sum) : INFINITY;
       }
     }
@@ -532,8 +537,10 @@ class Consumer {
     store_rounded(place, warp_, o);
     async_fence();
     named_barrier_sync(1 + consumer_, kWarpgroup);
-    if (threadIdx.x % kWarpgroup == 0) {
-      store_tile(a_.o, work.batch, work.head, work.query + consumer_ * kRows, place);
+    // The engine cuts off what lies behind the last query, but cannot begin before the first.
+    const int query = work.query + consumer_ * kRows;
+    if (threadIdx.x % kWarpgroup == 0 && query >= 0) {
+      store_tile(a_.o, work.batch, work.head, query, place);
       store_commit();
     }
   }
@@ -547,6 +554,7 @@ class Consumer {
 template <class Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads, 1)
     flash_forward_wgmma(const __grid_constant__ ForwardArguments a) {
+#if XT_SM90A
   extern __shared__ unsigned char shared[];
   __shared__ Control<Tiling> control;
   const Memory<Tiling> memory(shared, control);
@@ -560,6 +568,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
     take_registers<Tiling::kConsumerRegisters>();
     Consumer<Tiling>(a, memory, warpgroup - 1).run();
   }
+#endif
 }
 
 template <class Tiling>
@@ -570,6 +579,8 @@ void launch_forward(const Cuda& cuda, const FlashForward<BFloat16>& call) {
                         n.keys * n.head_dim * 4 / n.group());
   Tensor next_tile = empty(cuda.ctx, {1}, Dtype::i32);
   XT_CUDA(cudaMemsetAsync(next_tile.mutable_data<int32_t>(), 0, sizeof(int32_t), stream_of(cuda)));
+  // What is missing to whole tiles is missing at the beginning, where a causal mask shows least.
+  const int64_t missing = (order.tiles_of_head * Tiling::kQueries - n.queries) / kRows * kRows;
   const ForwardArguments arguments{map_of_tiles(queries_of(p, call.q), kRows),
                                    map_of_tiles(keys_of(p, call.k), Tiling::kKeys),
                                    map_of_tiles(values_of(p, call.v), Tiling::kKeys),
@@ -577,6 +588,7 @@ void launch_forward(const Cuda& cuda, const FlashForward<BFloat16>& call) {
                                    p.visible,
                                    order,
                                    next_tile.mutable_data<int32_t>(),
+                                   static_cast<int>(missing),
                                    static_cast<int>(n.heads),
                                    static_cast<int>(n.group()),
                                    static_cast<float>(p.scale),
@@ -610,7 +622,7 @@ bool wgmma_supports(const Cuda& cuda, const FlashForward<BFloat16>& call) {
   // The factor of the scores must stay a normal number, for it multiplies -infinity.
   constexpr double kSmallestScale = 1e-30;
   const FlashProblem& p = call.problem;
-  return gpu_of(cuda).compute_capability / 10 == 9 && flash_mma::sizes_fit(p.sizes) && !p.drops &&
+  return has_wgmma(cuda) && flash_mma::sizes_fit(p.sizes) && !p.drops &&
          p.scale >= kSmallestScale && can_be_mapped(queries_of(p, call.q)) &&
          can_be_mapped(keys_of(p, call.k)) && can_be_mapped(values_of(p, call.v)) &&
          can_be_mapped(outputs_of(p, call.o)) &&

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/copy.h"
+#include "core/cuda/hopper/support.h"
 #include "core/wgmma_test_kernels.h"
 #include "support/catch.h"
 #include "support/gpu.h"

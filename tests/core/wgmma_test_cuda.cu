@@ -1,3 +1,4 @@
+#include "core/cuda/hopper/support.h"
 #include "core/cuda/hopper/tma.h"
 #include "core/cuda/hopper/warpgroup.h"
 #include "core/cuda/hopper/wgmma.h"
@@ -70,6 +71,7 @@ struct Recipe {
 template <class R, int kColumns, int kDepth, Left kLeft, Contiguous kRight>
 __global__ void __launch_bounds__(kWarpgroup)
     multiply_once(const BFloat16* x, const BFloat16* y, float* product) {
+#if XT_SM90A
   const uint32_t left = aligned_shared(), right = left + R::X::kBytes;
   R::X::write(left, x);
   R::Y::write(right, y);
@@ -107,6 +109,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   wgmma_wait<0>();
   settle(sums);
   write_sums(sums, product);
+#endif
 }
 
 template <int kColumns, int kDepth, Left kLeft, Contiguous kRight, int kSwizzle>
@@ -142,6 +145,7 @@ void add_recipes(std::vector<WgmmaRecipe>& recipes) {
 __global__ void __launch_bounds__(kWarpgroup)
     multiply_twice(const BFloat16* x, const BFloat16* y, const BFloat16* z, float* product,
                    BFloat16* rounded) {
+#if XT_SM90A
   using Factor = Operand<64, 16, Contiguous::sum, 128>;
   using Values = Operand<64, 64, Contiguous::edge, 128>;  // z [rows, columns] is its transpose
   using Rounded = SwizzledTile<64, 64>;
@@ -176,12 +180,14 @@ __global__ void __launch_bounds__(kWarpgroup)
   for (int i = threadIdx.x; i < 64 * 64; i += kWarpgroup) {
     rounded[i] = get(out + Rounded::offset(i / 64, i % 64));
   }
+#endif
 }
 
 template <int kRows, int kWidth>
 __global__ void copy_one_tile(const __grid_constant__ CUtensorMap from,
                               const __grid_constant__ CUtensorMap to, int b, int h, int row,
                               BFloat16* tile) {
+#if XT_SM90A
   using Tile = SwizzledTile<kRows, kWidth>;
   __shared__ uint64_t barrier_memory;
   const uint32_t shared = aligned_shared();
@@ -209,10 +215,12 @@ __global__ void copy_one_tile(const __grid_constant__ CUtensorMap from,
     store_commit();
     store_wait_read();
   }
+#endif
 }
 
 template <int kStages>
 __global__ void copy_tiles(const __grid_constant__ CUtensorMap x, int tiles, BFloat16* y) {
+#if XT_SM90A
   using Tile = SwizzledTile<64, 64>;
   __shared__ uint64_t ring_memory[2 * kStages];
   const uint32_t shared = aligned_shared();
@@ -239,13 +247,10 @@ __global__ void copy_tiles(const __grid_constant__ CUtensorMap x, int tiles, BFl
       if (threadIdx.x % kWarpgroup == 0) ring.empty(i).arrive();
     }
   }
+#endif
 }
 
 }  // namespace
-
-bool has_wgmma(const Cuda& cuda) {
-  return gpu_of(cuda).compute_capability / 10 == 9;
-}
 
 std::vector<WgmmaRecipe> wgmma_recipes() {
   std::vector<WgmmaRecipe> recipes;

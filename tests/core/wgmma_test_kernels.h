@@ -8,9 +8,6 @@
 
 namespace xtrain {
 
-// Whether the GPU runs the kernels below.
-bool has_wgmma(const Cuda& cuda);
-
 // left [64, depth] times right [columns, depth] transposed, both contiguous, into product [64,
 // columns], by one way of giving wgmma its operands.
 struct WgmmaRecipe {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/copy.h"
-#include "core/cuda/queue_cuda.h"
+#include "core/cuda/hopper/support.h"
 #include "ops/attention/flash_cuda_kernels.h"
 #include "support/catch.h"
 #include "support/gpu.h"
@@ -265,7 +265,7 @@ struct Calls {
 };
 
 bool gpu_has_wgmma() {
-  return gpu_of(Cuda{test_cuda_context()}).compute_capability / 10 == 9;
+  return has_wgmma(Cuda{test_cuda_context()});
 }
 // Of head sizes and layouts that suit the tensor cores.
 FlashKernel best_forward() {

@@ -36,7 +36,8 @@ __device__ inline void load_tile(uint32_t to, const CUtensorMap& map, int batch,
       : "memory");
 }
 
-// The same the other way; rows outside of the tensor are not written. Belongs to the thread's group
+// The same the other way; rows behind the tensor's last are not written, but `time` must not be
+// negative. Belongs to the thread's group
 // that store_commit() closes.
 __device__ inline void store_tile(const CUtensorMap& map, int batch, int head, int time,
                                   uint32_t from) {
