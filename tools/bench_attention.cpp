@@ -2,6 +2,7 @@
 // tokens, 2048 elements a token in heads of 64 and 128.
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "core/copy.h"
 #include "core/error.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/flash_cuda_kernels.h"
 #include "tools/device.h"
 #include "tools/measure.h"
 #include "tools/program.h"
@@ -60,6 +62,41 @@ double forward_seconds(const Context& ctx, const Operands& o) {
   return seconds_per_call(ctx, [&] { attention_flash(ctx, o.q, o.k, o.v, o.options); });
 }
 
+FlashForward<BFloat16> flash_call(const Operands& o, Tensor& y, Tensor& log_sum) {
+  const auto strides = [](const Tensor& x) {
+    return HeadStrides{x.stride(0), x.stride(1), x.stride(2)};
+  };
+  const int64_t batch = o.q.size(0), length = o.q.size(1), heads = o.q.size(2), dim = o.q.size(3);
+  const FlashProblem problem{{batch, length, length, heads, heads, dim},
+                             1.0 / std::sqrt(static_cast<double>(dim)),
+                             VisibleKeys(o.options.mask, length, length),
+                             false,
+                             {},
+                             strides(o.q),
+                             strides(o.k),
+                             strides(o.v)};
+  return FlashForward<BFloat16>{problem,
+                                o.q.data<BFloat16>(),
+                                o.k.data<BFloat16>(),
+                                o.v.data<BFloat16>(),
+                                y.mutable_data<BFloat16>(),
+                                log_sum.mutable_data<float>()};
+}
+
+// What attention_flash would take on a GPU that has mma.sync and no better; 0 where that is not to
+// be had.
+double portable_forward_seconds(const Context& ctx, const Operands& o) {
+  if constexpr (kCudaBuilt) {
+    if (ctx.device.type != DeviceType::cuda || o.q.dtype() != Dtype::bf16) return 0.0;
+    Tensor y = empty(ctx, o.q.shape(), Dtype::bf16);
+    Tensor log_sum = empty(ctx, {o.q.size(0), o.q.size(2), o.q.size(1)}, Dtype::f32);
+    const FlashForward<BFloat16> call = flash_call(o, y, log_sum);
+    if (!mma_supports(Cuda{ctx}, call)) return 0.0;
+    return seconds_per_call(ctx, [&] { mma_forward(Cuda{ctx}, call); });
+  }
+  return 0.0;
+}
+
 double backward_seconds(const Context& ctx, const Operands& o) {
   std::vector<std::unique_ptr<Recorded>> ready(kTimedCalls);
   TimedCall timed;
@@ -98,7 +135,7 @@ bool same_bits(const Context& ctx, const Operands& o, int runs) {
 
 struct Options {
   std::string device = "auto", dtype = "bf16";
-  std::vector<int64_t> lengths{512, 1024, 2048, 4096, 8192}, head_dims{64, 128};
+  std::vector<int64_t> lengths{512, 1024, 2048, 4096, 8192, 16384}, head_dims{64, 128};
   int64_t tokens = 16384, width = 2048;
   int runs = 20;
   bool json = false;
@@ -121,17 +158,21 @@ bool parse_options(Options& o, int argc, char** argv) {
 struct Row {
   Problem problem;
   double forward_rate, backward_rate;  // operations a second
+  double portable_forward_rate;        // 0: not measured
 };
 
 Row measure(const Context& ctx, const Options& o, int64_t head_dim, int64_t length) {
   const Problem problem{std::max<int64_t>(1, o.tokens / length), length,
                         std::max<int64_t>(1, o.width / head_dim), head_dim};
   const Operands operands(ctx, problem, dtype_from_name(o.dtype));
+  const double portable = portable_forward_seconds(ctx, operands);
   const Row row{problem, problem.forward_operations() / forward_seconds(ctx, operands),
-                problem.backward_operations() / backward_seconds(ctx, operands)};
+                problem.backward_operations() / backward_seconds(ctx, operands),
+                portable > 0.0 ? problem.forward_operations() / portable : 0.0};
   if (!o.json) {
-    std::printf("D %3ld  T %5ld  forward %8.2f  backward %8.2f TFLOP/s\n", head_dim, length,
-                row.forward_rate / 1e12, row.backward_rate / 1e12);
+    std::printf("D %3ld  T %5ld  forward %8.2f (portable %8.2f)  backward %8.2f TFLOP/s\n",
+                head_dim, length, row.forward_rate / 1e12, row.portable_forward_rate / 1e12,
+                row.backward_rate / 1e12);
     std::fflush(stdout);
   }
   return row;
@@ -143,6 +184,7 @@ nlohmann::ordered_json as_json(const Row& row) {
           {"batch", row.problem.batch},
           {"heads", row.problem.heads},
           {"forward_tflops", row.forward_rate / 1e12},
+          {"portable_forward_tflops", row.portable_forward_rate / 1e12},
           {"backward_tflops", row.backward_rate / 1e12}};
 }
 

@@ -61,6 +61,9 @@ CudaQueue::CudaQueue(int device, bool wait_after_launch)
   *fault_.record = Fault{};
   XT_CUDA(cudaMalloc(&fault_.taken, sizeof(unsigned)));
   XT_CUDA(cudaMemsetAsync(fault_.taken, 0, sizeof(unsigned), stream_));
+  XT_CUDA(cudaMalloc(&tickets_.drawn, 2 * sizeof(int)));
+  XT_CUDA(cudaMemsetAsync(tickets_.drawn, 0, 2 * sizeof(int), stream_));
+  tickets_.finished = tickets_.drawn + 1;
 }
 
 CudaQueue::~CudaQueue() {
@@ -69,6 +72,7 @@ CudaQueue::~CudaQueue() {
   cublasDestroy(cublas_);
   cudaFree(workspace_);
   cudaFree(fault_.taken);
+  cudaFree(tickets_.drawn);
   cudaFreeHost(fault_.record);
   cudaStreamDestroy(stream_);
 }

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "core/cuda/fault.h"
+#include "core/cuda/tickets.h"
 #include "core/dispatch.h"
 #include "core/queue.h"
 
@@ -37,6 +38,7 @@ class CudaQueue final : public Queue {
   cudaStream_t stream() const { return stream_; }
   const GpuProperties& gpu() const { return gpu_; }
   FaultSlot fault_slot() const { return fault_; }
+  Tickets tickets() const { return tickets_; }
   void throw_fault();  // Error if a kernel that is done has met a fault
   bool waits_after_launch() const { return wait_after_launch_; }
 
@@ -57,6 +59,7 @@ class CudaQueue final : public Queue {
   void* workspace_ = nullptr;
   std::unique_ptr<CublasLtPlans> cublas_lt_plans_;
   FaultSlot fault_;
+  Tickets tickets_;
 };
 
 inline CudaQueue& queue_of(const Cuda& cuda) {

@@ -36,16 +36,18 @@ using namespace flash_wgmma;
 constexpr float kLn2 = 0.693147180559945309f;
 constexpr int kRows = 64;  // queries of a consumer
 
-template <int kHeadDim, int kConsumerCount, int kKeyCount, int kStageCount, int kMode = 27>
+// A consumer needs registers for its scores (kKeys / 2 a thread), their rounded probabilities (half
+// of that) and its output (kWidth / 2).
+template <int kHeadDim, int kConsumerCount, int kKeyCount, int kStageCount,
+          int kQueryStageCount = 2>
 struct ForwardTiling {
-  static constexpr bool kOverlap = kMode & 1, kPin = kMode & 2, kVote = kMode & 4,
-                        kSkipTiles = kMode & 8, kHalf = kMode & 16;
   static constexpr int kWidth = kHeadDim, kConsumers = kConsumerCount, kKeys = kKeyCount;
-  static constexpr int kStages = kStageCount, kQueryStages = kWidth == 256 || kMode & 32 ? 1 : 2;
+  static constexpr int kStages = kStageCount, kQueryStages = kQueryStageCount;
   static constexpr int kQueries = kConsumers * kRows, kThreads = (kConsumers + 1) * kWarpgroup;
-  // Of 64 Ki registers; they come in eights a thread.
-  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : kConsumers == 3 ? 32 : 24;
-  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : kConsumers == 3 ? 160 : 120;
+  // Of the 64 Ki of a multiprocessor; a thread has a multiple of 8.
+  static_assert(kConsumers == 2 || kConsumers == 3);
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
 
   using QueryRows = SwizzledTile<kRows, kWidth>;  // of one consumer; its output goes there, too
   using KeyRows = SwizzledTile<kKeys, kWidth>;    // or values
@@ -61,8 +63,8 @@ struct ForwardArguments {
   CUtensorMap q, k, v, o;
   VisibleKeys visible;
   TileOrder order;
-  int* next_tile;  // of those that no block begins with; 0 at first
-  int missing;     // queries before the first that the first tile has room for: whole consumers
+  Tickets tickets;  // for tiles; each block begins with the one of its own number
+  int missing;      // queries before the first that the first tile has room for: whole consumers
   int heads, group;
   float scale;
   float* log_sum;  // [B, H, Tq]
@@ -141,11 +143,14 @@ class Producer {
       : a_(a), memory_(memory) {}
 
   __device__ void run() {
+    if (lane_ == 0) {
+      for (const CUtensorMap* map : {&a_.q, &a_.k, &a_.v, &a_.o}) prefetch_map(*map);
+    }
     int index = blockIdx.x;
     for (uint32_t round = 0;; ++round) {
       memory_.query_ring().wait_empty(round);
       if (index >= a_.order.count()) return end(round);
-      int next = lane_ == 0 ? atomicAdd(a_.next_tile, 1) : 0;  // needed when this tile is done
+      const int next = lane_ == 0 ? a_.tickets.draw() : 0;  // needed when this tile is done
       describe(index, round);
       const auto& work = memory_.work(round);
       if (lane_ == 0) load_queries(work, round);
@@ -190,6 +195,7 @@ class Producer {
 
   __device__ void end(uint32_t round) {
     if (lane_ != 0) return;
+    a_.tickets.finish();
     memory_.work(round).batch = -1;
     memory_.query_ring().full(round).arrive();
   }
@@ -388,28 +394,14 @@ class Consumer {
     Probabilities p;
     float rescale[2];
     int j = mine.end - 1;
-    // On the diagonal half of the queries' tiles see no more than the first half of the last keys.
-    if (Tiling::kHalf && seen.any_end <= j * kKeys + kKeys / 2) {
+    // On the diagonal every other consumer sees no more than the first half of its last keys.
+    if (seen.any_end <= j * kKeys + kKeys / 2) {
       begin<kKeys % 32 == 0 ? kKeys / 2 : kKeys>(work, seen, queries, j, softmax, p);
     } else {
       begin<kKeys>(work, seen, queries, j, softmax, p);
     }
     give_back_last_queries(round);
     for (--j; j >= mine.first; --j, ++count_) {
-      if constexpr (!Tiling::kOverlap) {
-        issue_output(o, p, count_);
-        wgmma_wait<0>();
-        settle(o);
-        release(memory_.value_ring(), count_);
-        issue_scores(s, queries, count_ + 1);
-        wgmma_wait<0>();
-        settle(s);
-        release(memory_.key_ring(), count_ + 1);
-        hide_unseen(s, work, seen, j * kKeys);
-        if (advance_softmax(softmax, s, factor, rescale)) scale_rows(o, rescale);
-        pack_left(p, s);
-        continue;
-      }
       issue_scores(s, queries, count_ + 1);
       issue_output(o, p, count_);
       wgmma_wait<1>();
@@ -488,6 +480,7 @@ class Consumer {
       if (a_.visible.document_start && exists(work, i)) {
         const int64_t t = work.batch * a_.visible.queries + work.query + i;
         first[h] = max(first[h], a_.visible.document_start[t] - column);
+        if (first[h] >= end[h]) end[h] = 0;  // a blocked query
       }
     }
     if (key < seen.all_first) hide_before(s, first);
@@ -534,13 +527,14 @@ class Consumer {
     }
     scale_rows(o, share);
     const uint32_t place = memory_.queries(round, consumer_);
+    const int batch = work.batch, head = work.head, query = work.query + consumer_ * kRows;
+    named_barrier_sync(1 + consumer_, kWarpgroup);  // every warp is done with the queries
     store_rounded(place, warp_, o);
     async_fence();
     named_barrier_sync(1 + consumer_, kWarpgroup);
     // The engine cuts off what lies behind the last query, but cannot begin before the first.
-    const int query = work.query + consumer_ * kRows;
     if (threadIdx.x % kWarpgroup == 0 && query >= 0) {
-      store_tile(a_.o, work.batch, work.head, query, place);
+      store_tile(a_.o, batch, head, query, place);
       store_commit();
     }
   }
@@ -577,8 +571,6 @@ void launch_forward(const Cuda& cuda, const FlashForward<BFloat16>& call) {
   const AttentionSizes& n = p.sizes;
   const TileOrder order(ceil_div(n.queries, Tiling::kQueries), n.batch * n.heads,
                         n.keys * n.head_dim * 4 / n.group());
-  Tensor next_tile = empty(cuda.ctx, {1}, Dtype::i32);
-  XT_CUDA(cudaMemsetAsync(next_tile.mutable_data<int32_t>(), 0, sizeof(int32_t), stream_of(cuda)));
   // What is missing to whole tiles is missing at the beginning, where a causal mask shows least.
   const int64_t missing = (order.tiles_of_head * Tiling::kQueries - n.queries) / kRows * kRows;
   const ForwardArguments arguments{map_of_tiles(queries_of(p, call.q), kRows),
@@ -587,7 +579,7 @@ void launch_forward(const Cuda& cuda, const FlashForward<BFloat16>& call) {
                                    map_of_tiles(outputs_of(p, call.o), kRows),
                                    p.visible,
                                    order,
-                                   next_tile.mutable_data<int32_t>(),
+                                   queue_of(cuda).tickets(),
                                    static_cast<int>(missing),
                                    static_cast<int>(n.heads),
                                    static_cast<int>(n.group()),
@@ -607,11 +599,11 @@ bool with_tiling(int64_t head_dim, F&& f) {
     case 64:
       return f(ForwardTiling<64, 3, 128, 4>{});
     case 96:
-      return f(ForwardTiling<96, 2, 128, 2>{});
+      return f(ForwardTiling<96, 3, 96, 4>{});
     case 128:
       return f(ForwardTiling<128, 2, 128, 2>{});
     case 256:
-      return f(ForwardTiling<256, 2, 64, 2>{});
+      return f(ForwardTiling<256, 2, 64, 2, 1>{});
   }
   return false;
 }
