@@ -526,7 +526,7 @@ TEST_CASE("flash attention by wgmma is right where many tiles follow each other"
 }
 
 TEST_CASE("flash attention by wgmma gives the same bits a thousand times beside another kernel",
-          "[cuda][slow]") {
+          "[cuda]") {
   if (!gpu_has_wgmma()) return;
   const Context& ctx = test_cuda_context();
   const Context beside = cuda_context(0);
