@@ -8,9 +8,9 @@
 // registers:
 //
 //   for each tile of keys, the last one first
-//     s = q k^T           tensor cores, queries and keys in shared memory
-//     p = 2^(c s - c m)   m the largest score of the row so far, c = scale log2(e)
-//     o = o 2^(c m_before - c m) + p v    tensor cores, p rounded to bf16 in registers
+//     s = q k^T                  tensor cores, queries and keys in shared memory
+//     p = 2^(scale log2(e) s - shift)    shift of a row: near its largest score so far
+//     o = o 2^(shift before - shift) + p v    tensor cores, p rounded to bf16 in registers
 //
 // The tensor cores work while the exponentials are computed: o += p v of one tile of keys is issued
 // behind s = q k^T of the next, whose exponentials are taken while it runs.
@@ -23,13 +23,12 @@
 #include "core/cuda/hopper/wgmma.h"
 #include "core/cuda/launch.h"
 #include "ops/attention/flash_wgmma_cuda.h"
+#include "ops/attention/flash_wgmma_softmax_cuda.h"
 
 namespace xtrain {
 namespace {
 
-using flash_mma::exp2_approximate;
 using flash_mma::kLog2E;
-using flash_mma::row_maximum;
 using flash_mma::row_sum;
 using namespace flash_wgmma;
 
@@ -75,10 +74,10 @@ template <int kConsumers>
 struct QueryWork {
   int batch;  // -1: there is no more work
   int head;
-  int query;           // the first; those below 0 do not exist
-  SlidingRange range;  // from `query` on
-  TileRange keys;      // that some query of the tile sees
-  SeenKeys seen[kConsumers];
+  int query;                  // the first; those below 0 and those behind the last do not exist
+  SlidingRange range;         // of the queries from `query` on
+  TileRange keys;             // that some query of the tile sees
+  SeenKeys seen[kConsumers];  // by the queries of a consumer
 };
 
 // Static shared memory: how producer and consumers talk.
@@ -257,93 +256,6 @@ class Producer {
   uint32_t key_count_ = 0, value_count_ = 0;  // tiles
   uint32_t cleared_ = 0;                      // of values, whose last rows were cleared
 };
-
-// The softmax so far of the two rows of a thread.
-struct RunningSoftmax {
-  float shift[2] = {-INFINITY, -INFINITY};  // -infinity: nothing seen yet
-  float sum[2] = {0.0f, 0.0f};  // of 2^(factor score - shift), over the thread's columns
-};
-
-// Takes a tile of scores into the softmax and turns them into 2^(factor s - shift). Any shift gives
-// the same softmax as long as nothing overflows, so it follows the largest score only when that has
-// run ahead of it by kSlack: seldom after the first tile. Returns whether it did in one of the
-// warp's rows; what was summed before is then to be multiplied by `rescale`.
-template <int kColumns>
-__device__ __forceinline__ bool advance_softmax(RunningSoftmax& softmax, WgmmaSums<kColumns>& s,
-                                                float factor, float (&rescale)[2]) {
-  constexpr float kSlack = 8.0f;
-  float largest[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    largest[h] = -INFINITY;
-#pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-      largest[h] = fmaxf(largest[h], fmaxf(s.value[4 * j + 2 * h], s.value[4 * j + 2 * h + 1]));
-    }
-    largest[h] *= factor;
-  }
-  const bool moves = __any_sync(flash_mma::kAllLanes, largest[0] - softmax.shift[0] > kSlack ||
-                                                          largest[1] - softmax.shift[1] > kSlack);
-  if (moves) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float shift = fmaxf(softmax.shift[h], row_maximum(largest[h]));
-      rescale[h] = shift == -INFINITY ? 1.0f : exp2_approximate(softmax.shift[h] - shift);
-      softmax.shift[h] = shift;
-      softmax.sum[h] *= rescale[h];
-    }
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    // A query that has seen nothing yet has no finite score to subtract.
-    const float shift = softmax.shift[h] == -INFINITY ? 0.0f : softmax.shift[h];
-#pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float& x = s.value[4 * j + 2 * h + e];
-        x = exp2_approximate(fmaf(x, factor, -shift));
-        softmax.sum[h] += x;
-      }
-    }
-  }
-  return moves;
-}
-
-// Scores in columns before `first`, or from `end` on, of the thread's rows become -infinity;
-// columns are counted from the thread's first one.
-template <int kColumns>
-__device__ __forceinline__ void hide_before(WgmmaSums<kColumns>& s, const int (&first)[2]) {
-#pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) {
-    if (i / 4 * 8 + i % 2 < first[i / 2 % 2]) s.value[i] = -INFINITY;
-  }
-}
-template <int kColumns>
-__device__ __forceinline__ void hide_from(WgmmaSums<kColumns>& s, const int (&end)[2]) {
-#pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) {
-    if (i / 4 * 8 + i % 2 >= end[i / 2 % 2]) s.value[i] = -INFINITY;
-  }
-}
-
-template <int kColumns>
-__device__ __forceinline__ void scale_rows(WgmmaSums<kColumns>& o, const float (&factors)[2]) {
-#pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) o.value[i] *= factors[i / 2 % 2];
-}
-
-// A store that would happen if a sum of exponentials were negative: it makes ptxas finish the
-// exponentials before what follows. Without it, it moves the wait for the product under way in
-// front of them, and the tensor cores stand still meanwhile.
-__device__ __forceinline__ void finish_exponentials(const RunningSoftmax& softmax,
-                                                    uint32_t shared) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.lt.f32 p, %1, 0f00000000;\n@p st.shared.f32 [%0], %1;\n}" ::"r"(
-          shared),
-      "f"(softmax.sum[0] + softmax.sum[1])
-      : "memory");
-}
 
 // A consumer: a warpgroup that owns 64 queries of each tile.
 template <class Tiling>

@@ -34,22 +34,15 @@ struct VisibleKeys {
                                                      : nullptr) {}
 
   XT_HOST_DEVICE KeyRange of(int64_t batch, int64_t query) const {
-    KeyRange range = without_documents(batch, query);
-    if (document_start) {
-      const int32_t start = document_start[batch * queries + query];
-      if (start > range.first) range.first = start;
-    }
-    return range.first < range.end ? range : KeyRange{};
-  }
-
-  // As if there were no documents. Neither bound falls from one query to the next; nothing is seen
-  // where end is not above first.
-  XT_HOST_DEVICE KeyRange without_documents(int64_t batch, int64_t query) const {
     const int64_t position = int64_t{position_base[batch]} + query;
     int64_t end = key_length[batch] < keys ? key_length[batch] : keys, first = 0;
-    if (causal && position + 1 < end) end = position + 1 > 0 ? position + 1 : 0;
+    if (causal && position + 1 < end) end = position + 1;
     if (window > 0 && position - window + 1 > first) first = position - window + 1;
-    if (first > end) first = end;
+    if (document_start) {
+      const int64_t start = document_start[batch * queries + query];
+      if (start > first) first = start;
+    }
+    if (first >= end) return KeyRange{};
     return KeyRange{static_cast<int32_t>(first), static_cast<int32_t>(end)};
   }
 };
