@@ -20,8 +20,8 @@ struct RunningSoftmax {
 
 // Takes a tile of scores into the softmax and turns them into 2^(factor s - shift). Any shift gives
 // the same softmax as long as nothing overflows, so it follows the largest score only when that has
-// run ahead of it by kSlack: seldom after the first tile. Returns whether it did in one of the
-// warp's rows; what was summed before is then to be multiplied by `rescale`.
+// run ahead of it by kSlack: seldom after the first tile. Returns whether it did in some row of the
+// warp; what was summed before is then to be multiplied by `rescale`.
 template <int kColumns>
 __device__ __forceinline__ bool advance_softmax(RunningSoftmax& softmax, WgmmaSums<kColumns>& s,
                                                 float factor, float (&rescale)[2]) {
@@ -41,9 +41,11 @@ __device__ __forceinline__ bool advance_softmax(RunningSoftmax& softmax, WgmmaSu
   if (moves) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float shift = fmaxf(softmax.shift[h], row_maximum(largest[h]));
-      rescale[h] = shift == -INFINITY ? 1.0f : exp2_approximate(softmax.shift[h] - shift);
-      softmax.shift[h] = shift;
+      // Each row for itself: what a query computes must not depend on its neighbours.
+      const float row_largest = row_maximum(largest[h]);
+      const bool row_moves = row_largest - softmax.shift[h] > kSlack;
+      rescale[h] = row_moves ? exp2_approximate(softmax.shift[h] - row_largest) : 1.0f;
+      if (row_moves) softmax.shift[h] = row_largest;
       softmax.sum[h] *= rescale[h];
     }
   }
