@@ -51,6 +51,9 @@ class Tensor {
   int64_t numel() const { return numel_; }
   int64_t nbytes() const { return numel_ * size_of(dtype_); }
   bool is_contiguous() const;  // row-major without gaps; sizes of 0 and 1 may have any stride
+  bool is_aligned(int64_t bytes) const {  // whether the first element's address is a multiple
+    return reinterpret_cast<uintptr_t>(address()) % bytes == 0;
+  }
 
   // First element of the view. Error when T is not the tensor's dtype. mutable_data counts as a
   // write to the storage: tensors kept for backward notice it.

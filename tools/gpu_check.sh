@@ -52,7 +52,7 @@ watch() {
   local tool=$1 label=$2 program=$3
   shift 3
   echo "--- $tool.$label"
-  compute-sanitizer --tool "$tool" --kernel-regex kns=xtrain --error-exitcode 9 \
+  compute-sanitizer --tool "$tool" --kernel-name kns=xtrain --error-exitcode 9 \
     "$build/tests/$program" "$@"
 }
 

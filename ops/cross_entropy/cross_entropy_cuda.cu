@@ -155,31 +155,35 @@ __device__ int64_t row_of_thread() {
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
     losses_of_rows(LogitRows rows, const T* logits, Accumulator<T>* losses) {
+  using A = Accumulator<T>;
   __shared__ Accumulator<T> scratch[kWarp];
   const int64_t i = row_of_thread();
   if (i >= rows.rows) return;
+  const RowParts<T> row(rows, logits, i);
+  // Before the target is known, which would cost the time of one more access.
+  Pack<T> batch[kBatch];
+  load_batch<kBatch>(row, 0, batch);
   const int32_t target = rows.targets[i];
   if (!rows.counts(target)) {
     if (threadIdx.x == 0) losses[i] = 0;
     return;
   }
-  const RowParts<T> row(rows, logits, i);
+  const A target_logit = static_cast<A>(row.x[target]);
   OnlineSum<T> own;
-  for (int k = 0; threadIdx.x + k * blockDim.x < row.packs; k += kBatch) {
-    Pack<T> batch[kBatch];
-    load_batch<kBatch>(row, k, batch);
+  for (int k = 0; threadIdx.x + k * blockDim.x < row.packs;) {
     add_batch<kBatch>(row, k, batch, own);
+    k += kBatch;
+    load_batch<kBatch>(row, k, batch);
   }
   if (row.has_edge()) {
     own.raise(row.load_edge());
     own.add(row.load_edge());
   }
   const OnlineSum<T> all = own.over_row(scratch);
-  if (threadIdx.x == 0) losses[i] = all.loss(static_cast<Accumulator<T>>(row.x[target]));
+  if (threadIdx.x == 0) losses[i] = all.loss(target_logit);
 }
 
-// --- losses and gradients
-// --------------------------------------------------------------------------
+// --- losses and gradients ------------------------------------------------------------------------
 
 // Writes a row of gradients.
 template <class T>
