@@ -359,20 +359,36 @@ void check_columns(int64_t columns) {
 
 constexpr int kSumThreads = 1024;
 
-// Neighbouring threads read neighbouring values; each sums its own in order.
+// Neighbouring threads read neighbouring values; each sums its own in order. It asks for a handful
+// before it looks at the first, since a possible report stands between them.
 template <class A>
-__global__ void total_of_rows(IndexRule rule, int64_t n, const int32_t* targets, const A* losses,
-                              A* sum, int64_t* count, FaultSlot fault) {
+__global__ void __launch_bounds__(kSumThreads)
+    total_of_rows(IndexRule rule, int64_t n, const int32_t* targets, const A* losses, A* sum,
+                  int64_t* count, FaultSlot fault) {
+  constexpr int kHandful = 8;
   __shared__ double sums[kWarp];
   __shared__ int64_t counts[kWarp];
   double own = 0.0;
   int64_t counted = 0;
-#pragma unroll 8
-  for (int64_t i = threadIdx.x; i < n; i += kSumThreads) {
-    const int32_t target = targets[i];
-    own += static_cast<double>(losses[i]);
-    counted += target != rule.ignored;
-    if (!rule.allows(target)) fault.report(rule, i, target);
+  for (int64_t first = threadIdx.x; first < n; first += kHandful * kSumThreads) {
+    int32_t target[kHandful];
+    A loss[kHandful];
+    const auto for_handful = [&](auto f) {
+#pragma unroll
+      for (int j = 0; j < kHandful; ++j) {
+        const int64_t i = first + j * kSumThreads;
+        if (i < n) f(j, i);
+      }
+    };
+    for_handful([&](int j, int64_t i) {
+      target[j] = targets[i];
+      loss[j] = losses[i];
+    });
+    for_handful([&](int j, int64_t i) {
+      own += static_cast<double>(loss[j]);
+      counted += target[j] != rule.ignored;
+      if (!rule.allows(target[j])) fault.report(rule, i, target[j]);
+    });
   }
   const double all = block_reduce(own, Add(), 0.0, sums);
   const int64_t all_counted = block_reduce(counted, Add(), int64_t{0}, counts);
