@@ -19,7 +19,8 @@
 #   repeat       training twice to the same bits
 #   shakespeare  configs/shakespeare_char.json over three seeds, on the text in DATA
 #
-# Sections of one commit may run one by one: the report keeps what it has of the others. Variables:
+# Sections of one commit may run one by one, or at the same time on several GPUs (each call with its
+# own CUDA_VISIBLE_DEVICES): the report keeps what it has of the others. Variables:
 # BUILD, the build folder (build-gpu); REPORT, the folder of the report (docs/performance); PYTHON,
 # one that has PyTorch (python3); CMAKE_ARGS, further arguments of cmake.
 # shellcheck disable=SC2317 # sections are called by name
@@ -143,7 +144,8 @@ for section in "${sections[@]}"; do
 done
 
 mkdir -p "$work" "$report"
-build_all
+# One build at a time: other sections may be under way on another GPU.
+(flock 9 && build_all) 9>"$work/build.lock"
 
 # Leaves the section's exit status and duration in the folder of its output.
 run_section() {

@@ -10,6 +10,7 @@ on another commit is begun anew.
 
 import argparse
 import datetime
+import fcntl
 import json
 import pathlib
 import re
@@ -210,13 +211,16 @@ def add(o):
     section = Section(work, o.section)
     checks, details = judge(section, o.status)
     ok = all(c["ok"] for c in checks)
-    report = read_report(folder, o.commit)
-    report["sections"][o.section] = {
+    entry = {
         "ok": ok, "seconds": o.seconds,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         **machine(pathlib.Path(o.build)), "checks": checks, "details": details}
-    report["ok"] = all(s["ok"] for s in report["sections"].values())
-    (folder / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
+    with open(work / "report.lock", "w") as lock:  # other sections may end at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        report = read_report(folder, o.commit)
+        report["sections"][o.section] = entry
+        report["ok"] = all(s["ok"] for s in report["sections"].values())
+        (folder / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
     print(f"{'ok  ' if ok else 'FAIL'} {o.section} in {o.seconds} s")
     for c in checks:
         if not c["ok"]:
