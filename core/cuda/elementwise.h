@@ -112,6 +112,35 @@ void map(const Cuda& cuda, F f, int64_t n, Out* y, const T* x, const Rest*... re
             (map_runs<1, F, Out, T, kTensors>), f, packed, n, inputs, y);
 }
 
+// The same for elements of two inputs and two outputs, which may each be an input:
+// first[i] = f(x[i], y[i]), second[i] = g(x[i]).
+template <int kCount, class F, class G, class T>
+__global__ void __launch_bounds__(kMapThreads)
+    map_pairs(F f, G g, int64_t begin, int64_t end, const T* x, const T* y, T* first, T* second) {
+  const int64_t i = begin + (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kCount;
+  if (i >= end) return;
+  const auto xs = load_elements<kCount>(x + i), ys = load_elements<kCount>(y + i);
+  Elements<Accumulator<T>, kCount> firsts, seconds;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    firsts.at[j] = f(xs.at[j], ys.at[j]);
+    seconds.at[j] = g(xs.at[j]);
+  }
+  store_elements(first + i, firsts);
+  store_elements(second + i, seconds);
+}
+
+template <class F, class G, class T>
+void map_to_two(const Cuda& cuda, F f, G g, int64_t n, const T* x, const T* y, T* first,
+                T* second) {
+  constexpr int kCount = kPackSize<T>;
+  const int64_t packed = fits_packs(0, x, y, first, second) ? n / kCount * kCount : 0;
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(packed, kMapThreads * kCount), kMapThreads}),
+            (map_pairs<kCount, F, G, T>), f, g, int64_t{0}, packed, x, y, first, second);
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(n - packed, kMapThreads), kMapThreads}),
+            (map_pairs<1, F, G, T>), f, g, packed, n, x, y, first, second);
+}
+
 template <class F, class A>
 struct ValueOf {
   __device__ A operator()(A x) const { return F::value(x); }
@@ -132,6 +161,14 @@ void elementwise_forward(const Cuda& cuda, F, int64_t n, const T* x, T* y) {
 template <class F, class T>
 void elementwise_backward(const Cuda& cuda, F, int64_t n, const T* kept, const T* dy, T* dx) {
   map(cuda, ChainRule<F, Accumulator<T>>(), n, dx, kept, dy);
+}
+
+// The same with kept = x, and y[i] = F::value(x[i]). dx and y may each be x or dy.
+template <class F, class T>
+void elementwise_backward_and_value(const Cuda& cuda, F, int64_t n, const T* x, const T* dy, T* dx,
+                                    T* y) {
+  using A = Accumulator<T>;
+  map_to_two(cuda, ChainRule<F, A>(), ValueOf<F, A>(), n, x, dy, dx, y);
 }
 
 }  // namespace xtrain

@@ -4,6 +4,7 @@
 #include "core/cuda/reduce.h"
 #include "core/cuda/row_pipeline.h"
 #include "core/cuda/sum.h"
+#include "ops/norm/norm_affine_cuda.h"
 #include "ops/norm/norm_kernels.h"
 
 namespace xtrain {
@@ -106,15 +107,8 @@ __device__ Statistics<Accumulator<T>> saved_statistics(const NormBackward<T>& p,
   return {p.mean ? p.mean[row] : 0, p.rstd[row]};
 }
 
-// a b, rounded before anything is added to it: g - mean(g) is then 0 where all g are equal.
-__device__ inline float rounded_product(float a, float b) {
-  return __fmul_rn(a, b);
-}
-__device__ inline double rounded_product(double a, double b) {
-  return __dmul_rn(a, b);
-}
-
-template <bool kCentered, class Shape, class T>
+// g = dy w is rounded before anything is added to it: g - mean(g) is then 0 where all g are equal.
+template <bool kCentered, bool kRebuilds, class Shape, class T>
 __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
                                   resident_threads<T>(Shape::kPacks) /
                                       most_threads<T>(Shape::kPacks))
@@ -177,20 +171,24 @@ __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
         for (int i = 0; i < kPackSize<T>; ++i) dx.at[i] += dsum.at[i];
       }
       shape.store(p.dx + rows.start(), column, pack_of<T>(dx));
+      if constexpr (kRebuilds) {
+        shape.store(p.y + rows.start(), column,
+                    affine_pack(shape, column, xs, p.weight, kCentered ? p.bias : nullptr));
+      }
     });
   }
   dweight.write();
   dbias.write();
 }
 
-template <bool kCentered, class T>
+template <bool kCentered, bool kRebuilds, class T>
 void launch_backward(const Cuda& cuda, const NormBackward<T>& p) {
-  const bool whole = fits_packs(p.width, p.x, p.weight, p.dy, p.dsum, p.dx);
+  const bool whole = fits_packs(p.width, p.x, p.weight, p.bias, p.dy, p.dsum, p.dx, p.y);
   const RowBlock block = backward_block<T>(p.width, whole);
   const LaunchShape launch{grid_for(norm_row_blocks<T>(cuda, p.rows, p.width), 1),
                            block.threads_of_block(), pipeline_bytes(block, p.dsum ? 3 : 2)};
   with_row_shape<T>(block, [&](auto shape) {
-    XT_LAUNCH(cuda, launch, (norm_backward_rows<kCentered, decltype(shape), T>), p);
+    XT_LAUNCH(cuda, launch, (norm_backward_rows<kCentered, kRebuilds, decltype(shape), T>), p);
   });
 }
 
@@ -208,7 +206,11 @@ int64_t norm_row_blocks(const Cuda& cuda, int64_t rows, int64_t width) {
 template <class T>
 void norm_backward(const Cuda& cuda, const NormBackward<T>& p) {
   if (p.width == 0) return;
-  p.kind == NormKind::layer ? launch_backward<true>(cuda, p) : launch_backward<false>(cuda, p);
+  if (p.kind == NormKind::layer) {
+    p.y ? launch_backward<true, true>(cuda, p) : launch_backward<true, false>(cuda, p);
+  } else {
+    p.y ? launch_backward<false, true>(cuda, p) : launch_backward<false, false>(cuda, p);
+  }
 }
 
 template <class A>
