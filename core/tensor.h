@@ -77,8 +77,7 @@ class Tensor {
   Tensor slice(int dim, int64_t start, int64_t length) const;
   Tensor expand(const Shape& shape) const;  // repeats sizes of 1 by stride 0
 
-  // The number of tensors (views included) that hold this storage, and whether it is this one only.
-  int64_t holders() const { return storage_.use_count(); }
+  // Whether no other tensor, views included, holds this storage.
   bool is_sole_holder() const { return storage_.use_count() == 1; }
   bool shares_storage(const Tensor& other) const { return storage_ == other.storage_; }
   uint64_t version() const { return storage_->version; }

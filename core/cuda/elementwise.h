@@ -2,72 +2,12 @@
 // Loops of kernels that compute each element by itself from the elements at its place, in the
 // accumulator type. They move 16 bytes a thread and tensor at once where the tensors allow it.
 
-#include <cuda_bf16.h>
-
 #include <utility>
 
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.h"
 
 namespace xtrain {
-
-// Neighbouring elements in registers.
-template <class A, int kCount>
-struct Elements {
-  A at[kCount];
-};
-
-// kCount is 1 or a multiple of a pack; `x` must then lie at a multiple of 16 bytes.
-template <int kCount, class T>
-__device__ Elements<Accumulator<T>, kCount> load_elements(const T* x) {
-  Elements<Accumulator<T>, kCount> values;
-  if constexpr (kCount == 1) {
-    values.at[0] = static_cast<Accumulator<T>>(*x);
-  } else {
-    static_assert(kCount % kPackSize<T> == 0);
-#pragma unroll
-    for (int i = 0; i < kCount; i += kPackSize<T>) {
-      const Pack<T> pack = load_pack(x + i);
-#pragma unroll
-      for (int j = 0; j < kPackSize<T>; ++j) {
-        values.at[i + j] = static_cast<Accumulator<T>>(pack.value[j]);
-      }
-    }
-  }
-  return values;
-}
-
-template <class T>
-__device__ Pack<T> rounded_pack(const Accumulator<T>* values) {
-  Pack<T> pack;
-#pragma unroll
-  for (int j = 0; j < kPackSize<T>; ++j) pack.value[j] = values[j];
-  return pack;
-}
-// One instruction rounds two elements.
-template <>
-inline __device__ Pack<BFloat16> rounded_pack<BFloat16>(const float* values) {
-  Pack<BFloat16> pack;
-  auto* pairs = reinterpret_cast<__nv_bfloat162*>(&pack);
-#pragma unroll
-  for (int j = 0; j < kPackSize<BFloat16> / 2; ++j) {
-    pairs[j] = __floats2bfloat162_rn(values[2 * j], values[2 * j + 1]);
-  }
-  return pack;
-}
-
-template <class T, int kCount>
-__device__ void store_elements(T* y, const Elements<Accumulator<T>, kCount>& values) {
-  if constexpr (kCount == 1) {
-    *y = static_cast<T>(values.at[0]);
-  } else {
-    static_assert(kCount % kPackSize<T> == 0);
-#pragma unroll
-    for (int i = 0; i < kCount; i += kPackSize<T>) {
-      store_pack(y + i, rounded_pack<T>(values.at + i));
-    }
-  }
-}
 
 // The tensors that a function of kCount arguments reads.
 template <class T, int kTensors>

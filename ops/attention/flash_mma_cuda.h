@@ -11,6 +11,7 @@
 #include "ops/attention/flash_cuda_kernels.h"
 
 #if defined(__CUDACC__)
+#include "core/cuda/exponential.h"
 #include "core/cuda/mma.h"
 #endif
 
@@ -42,15 +43,7 @@ inline bool sizes_fit(const AttentionSizes& n) {
 
 #if defined(__CUDACC__)
 
-inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
-
-// 2^x with a relative error of 2^-22, far below the rounding of bf16.
-__device__ inline float exp2_approximate(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // Over the four lanes that share a row.
 __device__ inline float row_maximum(float x) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/cuda/exponential.h"
 #include "core/cuda/reduce.h"
 #include "core/cuda/row.h"
 #include "core/error.h"
@@ -13,19 +14,6 @@ namespace xtrain {
 namespace {
 
 // --- packs ---------------------------------------------------------------------------------------
-
-// bf16 results need no more than what one instruction gives: 2^x, right to some 2^-22.
-template <class T>
-__device__ Accumulator<T> exponential(Accumulator<T> x) {
-  return exp(x);
-}
-template <>
-__device__ float exponential<BFloat16>(float x) {
-  constexpr float kLog2E = 1.44269504f;
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2E));
-  return y;
-}
 
 template <class T>
 __device__ Accumulator<T> largest_in(const Pack<T>& pack) {

@@ -107,7 +107,41 @@ __device__ Statistics<Accumulator<T>> saved_statistics(const NormBackward<T>& p,
   return {p.mean ? p.mean[row] : 0, p.rstd[row]};
 }
 
-// g = dy w is rounded before anything is added to it: g - mean(g) is then 0 where all g are equal.
+// a b, rounded before anything is added to it: g - mean(g) is then 0 where all g are equal.
+__device__ inline float rounded_product(float a, float b) {
+  return __fmul_rn(a, b);
+}
+__device__ inline double rounded_product(double a, double b) {
+  return __dmul_rn(a, b);
+}
+
+// Adds a row to the gradients of weight and bias, and gives the thread's part of its sums of g and
+// of g x_hat, where g = dy w.
+template <bool kCentered, class Shape, class XHat, class Dy, class Weight>
+__device__ Several<typename ColumnSums<Shape>::A, 2> add_to_columns(const Shape& shape,
+                                                                    const XHat& x_hat, const Dy& dy,
+                                                                    const Weight& weight,
+                                                                    ColumnSums<Shape>& dweight,
+                                                                    ColumnSums<Shape>& dbias) {
+  using T = typename Shape::Element;
+  using A = Accumulator<T>;
+  Several<A, 2> sums = {};
+  shape.for_packs([&](int pack, typename Shape::Column column) {
+    const Values<T> xs = x_hat.values(pack, column), slopes = dy.values(pack, column);
+    const Values<T> w = weight.values(pack, column);
+#pragma unroll
+    for (int i = 0; i < kPackSize<T>; ++i) {
+      dweight.add(pack, column, i, slopes.at[i], xs.at[i]);
+      if (kCentered) dbias.add(pack, column, i, slopes.at[i], A{1});
+      if (!shape.contains(column + i)) continue;
+      const A g = rounded_product(slopes.at[i], w.at[i]);
+      if (kCentered) sums.value[0] += g;
+      sums.value[1] += g * xs.at[i];
+    }
+  });
+  return sums;
+}
+
 template <bool kCentered, bool kRebuilds, class Shape, class T>
 __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
                                   resident_threads<T>(Shape::kPacks) /
@@ -137,22 +171,8 @@ __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
     });
     const Row dy(shape, [&](int pack, Column column) { return rows.values(1, pack, column); });
 
-    Several<A, 2> sums = {};  // of g and of g x_hat, where g = dy w
-    if (rows.has_row()) {
-      shape.for_packs([&](int pack, Column column) {
-        const Values<T> xs = x_hat.values(pack, column), slopes = dy.values(pack, column);
-        const Values<T> w = weight.values(pack, column);
-#pragma unroll
-        for (int i = 0; i < kPackSize<T>; ++i) {
-          dweight.add(pack, column, i, slopes.at[i], xs.at[i]);
-          if (kCentered) dbias.add(pack, column, i, slopes.at[i], A{1});
-          if (!shape.contains(column + i)) continue;
-          const A g = rounded_product(slopes.at[i], w.at[i]);
-          if (kCentered) sums.value[0] += g;
-          sums.value[1] += g * xs.at[i];
-        }
-      });
-    }
+    Several<A, 2> sums = {};
+    if (rows.has_row()) sums = add_to_columns<kCentered>(shape, x_hat, dy, weight, dweight, dbias);
     if (!p.dx) continue;
     sums = block_reduce(sums, Add(), Several<A, 2>{}, scratch);
     if (!rows.has_row()) continue;

@@ -74,4 +74,19 @@ inline void check_learns_by_heart(const Context& ctx, const ModelConfig& config,
   }
 }
 
+// The same for every kind of model, attention and dtype.
+inline void check_every_kind_learns_by_heart(const Context& ctx) {
+  for (const auto& [name, config] : small_models(RowsToLearn::kVocab, 16)) {
+    for (AttentionKind attention : {AttentionKind::composed, AttentionKind::flash}) {
+      for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+        INFO(name << ", attention " << static_cast<int>(attention) << ", " << dtype);
+        Exec exec;
+        exec.attention = attention;
+        exec.dtype = dtype;
+        check_learns_by_heart(ctx, config, exec);
+      }
+    }
+  }
+}
+
 }  // namespace xtrain
