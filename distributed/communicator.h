@@ -4,12 +4,12 @@
 // All ranks call the same operations in the same order on tensors of the same shape and dtype:
 // contiguous ones of f64, f32, bf16, i64 or i32 on the context's device. An operation starts when
 // the work that the context's queue holds at the call is done, and runs beside later work: its
-// tensors must be left alone until finish(). A call only enqueues; the host does not wait for other
-// ranks there.
+// tensors must be left alone until wait_for() or finish(). A call only enqueues; the host does not
+// wait for other ranks there.
 //
 // Sums have the same bits on every rank and in every run.
 //
-// Errors of an operation, a lost rank or a time-out say, come from later calls or from finish(),
+// Errors of an operation, a lost rank or a time-out say, come from later calls or from wait_for(),
 // and name the rank when it is known.
 
 #include <cstdint>
@@ -19,6 +19,12 @@
 #include "core/tensor.h"
 
 namespace xtrain {
+
+// Seconds of a rank since it connected.
+struct CommunicationTime {
+  double operations = 0.0;  // from the start of each operation to its end, others' delay included
+  double waits = 0.0;       // in which later work had to wait for operations
+};
 
 class Communicator {
  public:
@@ -38,15 +44,22 @@ class Communicator {
   // Every rank's values become those of rank `root`.
   virtual void broadcast(const Context& ctx, Tensor values, int root) = 0;
 
-  // Work that the queue is given after this starts when all operations so far are done. On a CPU,
-  // whose work is done when a call returns, this waits.
-  virtual void finish(const Context& ctx) = 0;
+  // Work that the queue is given after this starts when the first `count` operations, as begun()
+  // counts them, are done. On a CPU, whose work is done when a call returns, this waits.
+  virtual void wait_for(const Context& ctx, int64_t count) = 0;
+  void finish(const Context& ctx) { wait_for(ctx, begun()); }
 
-  // Collectives that this rank has called for, from any thread: a rank that is behind the others is
+  // Operations that this rank has called for, from any thread: a rank that is behind the others is
   // the one they wait for.
   virtual int64_t begun() const = 0;
   // Those of them that are done. From any thread.
   virtual int64_t completed() const = 0;
+  // Of operations and waits that are over.
+  virtual CommunicationTime time() const = 0;
+  // Why operations fail, "" as long as they do not. What they were to bring is undefined then, and
+  // so is all work since; an operation that fails ends like others, so whoever has waited for the
+  // queue's work asks here before it believes in the result.
+  virtual std::string failure() const = 0;
   // From any thread: pending and later operations of this rank fail with the reason.
   virtual void abort(const std::string& reason) = 0;
 };

@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 
 #include "core/error.h"
 
 namespace xtrain {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // The type in which T is summed.
 template <class T>
@@ -98,6 +105,7 @@ void CpuCommunicator::work() {
     Operation& operation = pending_.front();  // stays in place while others are added behind it
     const bool failed = !failure_.empty();
     lock.unlock();
+    const Clock::time_point start = Clock::now();
     std::string failure;
     try {
       if (!failed) operation.run();
@@ -107,8 +115,10 @@ void CpuCommunicator::work() {
     }
     operation = {};  // lets go of the tensors before anyone hears that it is done
     lock.lock();
+    time_.operations += seconds_since(start);
     if (failure_.empty()) failure_ = failure;
     pending_.pop_front();
+    ++ended_;
     changed_.notify_all();
   }
 }
@@ -170,10 +180,22 @@ void CpuCommunicator::enqueue(std::function<void()> operation, std::vector<Tenso
   changed_.notify_all();
 }
 
-void CpuCommunicator::finish(const Context&) {
+void CpuCommunicator::wait_for(const Context&, int64_t count) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return pending_.empty(); });
+  const Clock::time_point start = Clock::now();
+  changed_.wait(lock, [&] { return ended_ >= count; });
+  time_.waits += seconds_since(start);
   throw_failure();
+}
+
+CommunicationTime CpuCommunicator::time() const {
+  const std::lock_guard lock(mutex_);
+  return time_;
+}
+
+std::string CpuCommunicator::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 void CpuCommunicator::throw_failure() const {

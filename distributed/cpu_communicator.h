@@ -30,9 +30,11 @@ class CpuCommunicator final : public Communicator {
   void reduce_scatter(const Context& ctx, Tensor values, Tensor own) override;
   void all_gather(const Context& ctx, Tensor own, Tensor values) override;
   void broadcast(const Context& ctx, Tensor values, int root) override;
-  void finish(const Context& ctx) override;
+  void wait_for(const Context& ctx, int64_t count) override;
   int64_t begun() const override { return begun_; }
   int64_t completed() const override { return completed_; }
+  CommunicationTime time() const override;
+  std::string failure() const override;
   void abort(const std::string& reason) override;
 
  private:
@@ -59,7 +61,9 @@ class CpuCommunicator final : public Communicator {
   mutable std::mutex mutex_;  // of the rest
   std::condition_variable changed_;
   std::deque<Operation> pending_;  // the first is being run
-  std::string failure_;            // of the first operation that failed; none is run after it
+  int64_t ended_ = 0;              // operations that were done or given up
+  CommunicationTime time_;
+  std::string failure_;  // of the first operation that failed; none is run after it
   bool stopping_ = false;
 
   std::thread thread_;  // last, since it uses the others

@@ -49,8 +49,11 @@ void DataParallel::attach(ParameterSet& parameters) {
   // A whole number of aligned shares, so that only the last bucket has a rest.
   const int64_t shares = size() * kShareAlignment;
   const int64_t wanted = options_.bucket_bytes / size_of(travelling_.dtype());
-  const int64_t elements = std::max<int64_t>(1, (wanted + shares - 1) / shares) * shares;
-  buckets_.emplace(parameters, elements, [this](ArenaRange bucket) { start(bucket); });
+  bucket_elements_ = std::max<int64_t>(1, (wanted + shares - 1) / shares) * shares;
+  buckets_.emplace(parameters, bucket_elements_, [this](ArenaRange bucket) { start(bucket); });
+  if (!options_.zero) return;
+  gathering_.assign(buckets_->ranges().size(), 0);
+  for (Parameter& p : parameters.list()) p.before_use = [this, &p] { await_value(p); };
 }
 
 void DataParallel::check_same_layout() {
@@ -153,14 +156,16 @@ void DataParallel::sum(const Context& ctx, Tensor values) {
 
 // --- weights -------------------------------------------------------------------------------------
 
-// The next forward pass begins with the weights at the arena's end.
 void DataParallel::parameters_updated() {
-  if (!options_.zero) return;
-  start_gathering(parameters_->values());
+  if (options_.zero) start_gathering(parameters_->values());
 }
 
-void DataParallel::await_parameters() {
-  if (options_.zero) communicator_.finish(ctx_);
+// The buckets behind the one that a value begins in have been gathered before that one.
+void DataParallel::await_value(const Parameter& parameter) {
+  const size_t bucket = static_cast<size_t>(parameter.offset / bucket_elements_);
+  if (bucket >= gathering_.size() || gathering_[bucket] <= awaited_) return;
+  awaited_ = gathering_[bucket];
+  communicator_.wait_for(ctx_, awaited_);
 }
 
 void DataParallel::gather(Tensor arena) {
@@ -168,13 +173,21 @@ void DataParallel::gather(Tensor arena) {
   communicator_.finish(ctx_);
 }
 
+// The next forward pass begins with the values at the arena's end.
 void DataParallel::start_gathering(const Tensor& arena) {
   const std::vector<ArenaRange>& ranges = buckets_->ranges();
-  for (auto bucket = ranges.rbegin(); bucket != ranges.rend(); ++bucket) {
-    const ArenaRange even{bucket->begin, rest_of(*bucket).begin};
-    if (length_of(even) == 0) continue;
-    communicator_.all_gather(ctx_, slice_of(arena, share_of(*bucket)), slice_of(arena, even));
+  for (size_t i = ranges.size(); i-- > 0;) {
+    const ArenaRange even{ranges[i].begin, rest_of(ranges[i]).begin};
+    if (length_of(even) > 0) {
+      communicator_.all_gather(ctx_, slice_of(arena, share_of(ranges[i])), slice_of(arena, even));
+    }
+    gathering_[i] = communicator_.begun();
   }
+}
+
+void DataParallel::check_others() const {
+  const std::string failure = communicator_.failure();
+  check(failure.empty(), failure);
 }
 
 }  // namespace xtrain

@@ -40,14 +40,15 @@ class DataParallel final : public Replica {
   ArenaRanges owned() const override;
   ArenaRanges share() const override;
   void parameters_updated() override;
-  void await_parameters() override;
   void gather(Tensor arena) override;
+  void check_others() const override;
 
  private:
   void check_same_layout();
   void start(ArenaRange bucket);
   void zero_missing(ArenaRange bucket);
   void start_gathering(const Tensor& arena);
+  void await_value(const Parameter& parameter);
   ArenaRange share_of(ArenaRange bucket) const;
   ArenaRange rest_of(ArenaRange bucket) const;
 
@@ -56,6 +57,11 @@ class DataParallel final : public Replica {
   const DataParallelOptions options_;
   ParameterSet* parameters_ = nullptr;
   std::optional<Buckets> buckets_;
+  int64_t bucket_elements_ = 0;
+  // As the communicator counts operations: that which gathers each bucket's values, and those that
+  // the context's queue has waited for.
+  std::vector<int64_t> gathering_;
+  int64_t awaited_ = 0;
   Tensor travelling_;  // an arena of gradients as they travel: the gradients themselves, or bf16
 };
 

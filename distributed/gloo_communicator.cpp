@@ -4,6 +4,7 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,6 +19,30 @@ namespace {
 using std::chrono::milliseconds;
 
 const std::string kPrefix = "gloo/";  // of its keys in the store
+
+// While it lives, a write to a connection that the other side has ended is an error alone. Gloo
+// leaves the signal on, which would end the process before it can say what has happened, or pass
+// for a reader of the output that has gone. Threads started meanwhile stay without the signal.
+class NoBrokenPipeSignal {
+ public:
+  NoBrokenPipeSignal() {
+    sigemptyset(&broken_pipe_);
+    sigaddset(&broken_pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken_pipe_, &before_);
+  }
+  ~NoBrokenPipeSignal() {
+    if (sigismember(&before_, SIGPIPE) == 1) return;
+    const timespec at_once{};
+    while (sigtimedwait(&broken_pipe_, nullptr, &at_once) == SIGPIPE) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipeSignal(const NoBrokenPipeSignal&) = delete;
+  NoBrokenPipeSignal& operator=(const NoBrokenPipeSignal&) = delete;
+
+ private:
+  sigset_t broken_pipe_, before_;
+};
 
 // Gloo's view of our store.
 class StoreForGloo final : public gloo::rendezvous::Store {
@@ -155,6 +180,7 @@ void GlooExchange::abort(const std::string& reason) {
 
 std::unique_ptr<Communicator> gloo_communicator(const ConnectOptions& options,
                                                 KeyValueStore& store) {
+  const NoBrokenPipeSignal no_signal;  // in this thread, that of the operations, and Gloo's own
   std::unique_ptr<Exchange> exchange;
   try {
     exchange = std::make_unique<GlooExchange>(options, store);

@@ -71,8 +71,24 @@ void RendezvousServer::serve() {
     beat();
     send_pending();
   }
+  say_last_words();
+}
+
+// A connection that is closed while words of the other side are still to be read is reset, and the
+// other side may then lose what it was told. So the ranks, who end theirs when they have heard it,
+// are waited for.
+void RendezvousServer::say_last_words() {
   const auto deadline = Clock::now() + kLastWords;
-  for (const auto& c : connections_) send_all(c->socket, std::move(c->out), deadline);
+  for (const auto& c : connections_) {
+    send_all(c->socket, std::move(c->out), deadline);
+    c->socket.end_sending();
+  }
+  for (const auto& c : connections_) {
+    while (c->rank != kStranger && receive(c->socket)) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+      if (left <= milliseconds(0) || !wait_readable(c->socket, left)) break;
+    }
+  }
 }
 
 size_t RendezvousServer::strangers() const {

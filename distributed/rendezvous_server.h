@@ -62,6 +62,7 @@ class RendezvousServer {
   };
 
   void serve();
+  void say_last_words();
   void wait_for_events();
   size_t strangers() const;
   void accept_connections();

@@ -85,6 +85,10 @@ Socket::~Socket() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+void Socket::end_sending() const {
+  shutdown(descriptor_, SHUT_WR);
+}
+
 void Socket::shut_down() const {
   shutdown(descriptor_, SHUT_RDWR);
 }

@@ -26,7 +26,8 @@ class Socket {
   int descriptor() const { return descriptor_; }
   bool is_open() const { return descriptor_ >= 0; }
   int release() { return std::exchange(descriptor_, -1); }  // to the caller, who closes it
-  void shut_down() const;  // whoever waits for the connection, on either side, sees it end
+  void end_sending() const;  // the other side sees the end behind what was sent
+  void shut_down() const;    // whoever waits for the connection, on either side, sees it end
 
  private:
   int descriptor_;

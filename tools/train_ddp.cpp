@@ -94,8 +94,7 @@ int start_processes(const RunConfig& run, const TrainDdpOptions& options, int ar
     print_plan(run, options, plan);
     return 0;
   }
-  return launch(plan,
-                [](const std::string& line) { std::cerr << "train_ddp: " << line << std::endl; });
+  return launch(plan, [](const std::string& line) { print_error("train_ddp", line); });
 }
 
 int train_ddp(int argc, char** argv) {

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -12,6 +14,7 @@
 #include "core/error.h"
 #include "distributed/affinity.h"
 #include "distributed/rendezvous.h"
+#include "tools/program.h"
 #include "tools/stop_signals.h"
 #include "tools/train_context.h"
 #include "tools/train_log.h"
@@ -27,8 +30,9 @@ constexpr int kFailure = 1, kBadInput = 2;
 // After a loss a rank is woken from its collective, fails and ends. One that is busy with something
 // else is ended after this time.
 constexpr auto kToEnd = std::chrono::seconds(10);
-// A connection that breaks beneath a collective is seen a moment before its cause is told.
-constexpr auto kForTheCause = milliseconds(1000);
+// A connection that breaks beneath a collective is seen a moment before its cause is told, and a
+// busy host makes that moment long.
+constexpr auto kForTheCause = milliseconds(5000);
 // The watch names a stalled rank; a collective's own limit is for what the watch cannot see.
 constexpr auto kAfterTheWatch = milliseconds(5000);
 
@@ -67,9 +71,27 @@ class Logs final : public TrainObserver {
   std::vector<std::unique_ptr<TrainLog>> logs_;
 };
 
+// A rank says once why it ends, whichever thread comes to it first.
+void say_why(const std::string& message) {
+  static std::atomic_flag said;
+  if (!said.test_and_set()) print_error("train_ddp", message);
+}
+
+// Of a run: what its collectives took, and how much of that other work did not hide.
+void print_communication(std::ostream& out, const CommunicationTime& before,
+                         const CommunicationTime& after) {
+  const double operations = after.operations - before.operations;
+  const double waits = after.waits - before.waits;
+  const double hidden = operations > 0.0 ? std::max(0.0, 1.0 - waits / operations) : 1.0;
+  char line[128];
+  std::snprintf(line, sizeof(line),
+                "collectives took %.3f s, waits for them %.3f s: %.0f %% hidden", operations, waits,
+                100.0 * hidden);
+  out << line << std::endl;
+}
+
 [[noreturn]] void end_without_return(const LostRank& loss) {
-  const std::string line = "train_ddp: " + loss.message() + "\n";
-  (void)!write(STDERR_FILENO, line.data(), line.size());
+  say_why(loss.message());
   _exit(loss.exit_code);
 }
 
@@ -156,13 +178,22 @@ class TrainingRank {
 
   void train() {
     Logs logs(outs_, *trainer_);
+    const CommunicationTime before = communication_time();
     trainer_->run(logs, stop_requested());
+    const CommunicationTime after = communication_time();
     end_on_signals();
     const std::string weights = trainer_->weights_checksum();
     rendezvous_.leave();
-    for (std::ostream* out : outs_) print_end(*out, *trainer_, ctx_, weights);
+    for (std::ostream* out : outs_) {
+      print_end(*out, *trainer_, ctx_, weights);
+      if (communicator_) print_communication(*out, before, after);
+    }
     const bool whole = trainer_->state().step == run_.train.max_steps && !stop_requested();
     if (placement_.rank == 0 && whole) print_samples(std::cout, *trainer_);
+  }
+
+  CommunicationTime communication_time() const {
+    return communicator_ ? communicator_->time() : CommunicationTime{};
   }
 
   // --- losses ------------------------------------------------------------------------------------
@@ -170,11 +201,11 @@ class TrainingRank {
   void watch(Communicator* communicator) {
     const auto begun = [communicator] { return communicator ? communicator->begun() : 0; };
     rendezvous_.watch(begun, [communicator](const LostRank& loss) {
-      if (communicator) communicator->abort(loss.message());
       std::thread([loss] {
         std::this_thread::sleep_for(kToEnd);
         end_without_return(loss);
       }).detach();
+      if (communicator) communicator->abort(loss.message());
     });
   }
 
@@ -194,17 +225,25 @@ class TrainingRank {
     }
   }
 
-  // Tells the others, and either throws what there is to print or returns the exit code.
-  int end_for_all(const std::string& reason, int exit_code) {
+  // What ends the run: the loss of another rank that this one has noticed, or its own failure.
+  LostRank cause_of(const std::string& reason, int exit_code) {
+    const bool others_may_be_lost =
+        exit_code == kFailure && (!communicator_ || !communicator_->failure().empty());
     std::optional<LostRank> loss = rendezvous_.loss();
-    if (!loss && exit_code == kFailure) loss = rendezvous_.wait_for_loss(kForTheCause);
-    if (!loss) loss = rendezvous_.report_failure(reason, exit_code);
-    const bool own = loss->rank == placement_.rank;
-    const std::string message = own ? text("rank ", loss->rank, ": ", reason) : loss->message();
+    if (!loss && others_may_be_lost) loss = rendezvous_.wait_for_loss(kForTheCause);
+    return loss ? *loss : rendezvous_.report_failure(reason, exit_code);
+  }
+
+  // Tells the others and says it here, at once: to take the run apart may take long where a peer is
+  // missing. Returns the exit code.
+  int end_for_all(const std::string& reason, int exit_code) {
+    const LostRank loss = cause_of(reason, exit_code);
+    const bool own = loss.rank == placement_.rank;
+    const std::string message = own ? text("rank ", loss.rank, ": ", reason) : loss.message();
     if (log_file_.is_open()) log_file_ << message << std::endl;
-    if (!own && loss->reason == reason) return loss->exit_code;  // has been printed by that rank
-    check_input(loss->exit_code != kBadInput, own ? reason : message);
-    fail(message);
+    const bool said_there = !own && loss.reason == reason;
+    if (!said_there) say_why(own && loss.exit_code == kBadInput ? reason : message);
+    return loss.exit_code;
   }
 
   const RunConfig& run_;

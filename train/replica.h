@@ -40,12 +40,15 @@ class Replica {
   virtual ArenaRanges owned() const { return {ArenaRange{0, arena_size_}}; }
   // The owned elements that this replica counts where each must be counted once.
   virtual ArenaRanges share() const { return owned(); }
-  // After the update: begins to make every replica's values whole again.
+  // After the update: begins to make every replica's values whole again. Until they are, each
+  // waits for its own part before it is used: Parameter::before_use.
   virtual void parameters_updated() {}
-  // Before values are read: from here on in the queue they are whole.
-  virtual void await_parameters() {}
   // Makes whole what each replica's optimizer has updated in its owned ranges of an arena.
   virtual void gather(Tensor /*arena*/) {}
+
+  // After a wait for the queue: Error when another replica was lost on the way, so that what came
+  // out of the work is undefined.
+  virtual void check_others() const {}
 
  private:
   int64_t arena_size_ = 0;

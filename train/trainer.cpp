@@ -196,7 +196,6 @@ Trainer::StepUnderWay& Trainer::begin_step(const std::atomic<bool>& stop) {
 
 void Trainer::compute_gradients() {
   model_->parameters().clear_grads();
-  replica_.await_parameters();
   for (int64_t i = 0; i < micro_steps_; ++i) {
     loader_->upload_next(ctx_, tokens_, element(random_, 1));
     state_.sequences += replica_.size() * run_.train.batch_size;
@@ -245,6 +244,7 @@ void Trainer::sum_squares() {
 // Waits for the step and says how it went.
 StepReport Trainer::finish_step(const StepUnderWay& step) {
   step.done->wait();
+  replica_.check_others();
   const GradScale scale = read_grad_scale(step.scale);
   const bool finite = scale.finite != 0.0;
   skipped_in_a_row_ = finite ? 0 : skipped_in_a_row_ + 1;
@@ -275,7 +275,6 @@ std::optional<double> Trainer::validation_loss() {
   const int64_t all = val_windows_->size(), limit = run_.train.eval_steps * stride;
   const int64_t windows = limit > 0 ? std::min(all, limit) : all;
   const Tensor totals = zeros(ctx, {kCount + 1}, Dtype::f64);
-  replica_.await_parameters();
   // Replicas take neighbouring batches as in training. A replica may have none.
   for (int64_t first = replica_.rank() * B; first < windows; first += stride) {
     const Batch batch = val_windows_->batch(first, std::min(B, windows - first));
@@ -360,7 +359,6 @@ std::vector<std::string> Trainer::samples() {
   options.vocab_size = data_.vocabulary->size();
   const std::vector<int32_t> prompt = prompt_.empty() ? default_prompt() : prompt_;
   std::vector<std::string> texts;
-  replica_.await_parameters();
   for (const auto& ids : sample(ctx_, *model_, c.exec, prompt, c.num_samples, options)) {
     texts.push_back(data_.vocabulary->decode(ids));
   }

@@ -244,6 +244,61 @@ TEST_CASE("parameters that some ranks or micro-batches do not use are summed all
   }
 }
 
+namespace {
+
+// Rank 0 of two, whose collectives never end: notes what the work waits for.
+class EndlessOperations final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void all_reduce(const Context&, Tensor) override { ++begun_; }
+  void reduce_scatter(const Context&, Tensor, Tensor) override { ++begun_; }
+  void all_gather(const Context& ctx, Tensor own, Tensor values) override {
+    for (int64_t r = 0; r < 2; ++r) copy(ctx, own, values.slice(0, r * own.numel(), own.numel()));
+    ++begun_;
+  }
+  void broadcast(const Context&, Tensor, int) override { ++begun_; }
+  void wait_for(const Context&, int64_t count) override { waits.push_back(count); }
+  int64_t begun() const override { return begun_; }
+  int64_t completed() const override { return 0; }
+  CommunicationTime time() const override { return {}; }
+  std::string failure() const override { return ""; }
+  void abort(const std::string&) override {}
+
+  std::vector<int64_t> waits;
+
+ private:
+  int64_t begun_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("with shared optimizer state a forward pass waits for each weight where it needs it",
+          "[distributed]") {
+  const Context ctx = cpu_context(1);
+  EndlessOperations communicator;
+  ThreeParameters parameters(ctx);  // in the arena: c, b, a, each a bucket
+  const int64_t elements = parameters.set.find("b")->offset;
+  DataParallel replica(ctx, communicator, {true, false, elements * size_of(Dtype::f32)});
+  replica.attach(parameters.set);
+  replica.finish_grads();
+  const int64_t before = communicator.begun();
+  replica.parameters_updated();
+  REQUIRE(communicator.begun() == before + 3);
+  communicator.waits.clear();
+  Tape tape(ctx);
+  const auto waits_of = [&](const char* name) {
+    communicator.waits.clear();
+    use(&tape, *parameters.set.find(name));
+    use(nullptr, *parameters.set.find(name));
+    return communicator.waits;
+  };
+  CHECK(waits_of("a") == std::vector<int64_t>{before + 1});
+  CHECK(waits_of("b") == std::vector<int64_t>{before + 2});
+  CHECK(waits_of("a").empty());
+  CHECK(waits_of("c") == std::vector<int64_t>{before + 3});
+}
+
 TEST_CASE("ranks share validation tokens that do not divide evenly", "[distributed]") {
   const TemporaryFolder folder;
   std::string train_text, val_text;

@@ -1,6 +1,8 @@
 #include "distributed/local_communicator.h"
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "core/copy.h"
 #include "core/error.h"
@@ -48,6 +50,50 @@ TEST_CASE("an operation runs beside the caller until it asks for the result", "[
         return text(comm.completed());
       });
   CHECK(results == RankResults(2, "1"));
+}
+
+TEST_CASE("what work hides of an operation is not counted as a wait", "[distributed]") {
+  constexpr std::chrono::milliseconds kDelay{50};
+  std::atomic<bool> first_has_begun{false};
+  const RankResults results =
+      run_threads(2, [&](const Context& ctx, Communicator& comm) -> std::string {
+        const Tensor x = zeros(ctx, {8}, Dtype::f32);
+        if (comm.rank() == 1) {
+          first_has_begun.wait(false);
+          std::this_thread::sleep_for(kDelay);
+        }
+        comm.all_reduce(ctx, x);
+        first_has_begun = true;
+        first_has_begun.notify_all();
+        while (comm.completed() < 1) std::this_thread::sleep_for(kDelay / 10);
+        comm.finish(ctx);
+        const CommunicationTime hidden = comm.time();
+        comm.all_reduce(ctx, x);
+        comm.finish(ctx);
+        const CommunicationTime both = comm.time();
+        check(hidden.waits < hidden.operations, "waits ", hidden.waits);
+        check(both.operations > hidden.operations && both.waits > hidden.waits, "no more time");
+        return hidden.operations >= 0.05 ? "late" : "soon";
+      });
+  CHECK(results[0] == "late");
+  CHECK((results[1] == "late" || results[1] == "soon"));
+}
+
+TEST_CASE("a wait is for as many operations as it says", "[distributed]") {
+  std::atomic<bool> second_may_come{false};
+  const RankResults results =
+      run_threads(2, [&](const Context& ctx, Communicator& comm) -> std::string {
+        comm.all_reduce(ctx, zeros(ctx, {8}, Dtype::f32));
+        if (comm.rank() == 1) second_may_come.wait(false);
+        comm.all_reduce(ctx, zeros(ctx, {8}, Dtype::f32));
+        // Had the first rank waited for both here, nobody would let the second one come.
+        if (comm.rank() == 0) comm.wait_for(ctx, comm.begun() - 1);
+        second_may_come = true;
+        second_may_come.notify_all();
+        comm.finish(ctx);
+        return text(comm.begun());
+      });
+  CHECK(results == RankResults(2, "2"));
 }
 
 TEST_CASE("ranks that call different operations get an error", "[distributed]") {

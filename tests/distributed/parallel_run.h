@@ -51,7 +51,7 @@ inline std::vector<double> record_of(Trainer& trainer, Replica& replica, const C
   std::vector<double> record;
   for (int64_t i = 0; i < steps; ++i) {
     const StepReport report = trainer.train_step();
-    replica.await_parameters();
+    replica.gather(trainer.model().parameters().values());
     const std::vector<double> weights = doubles(ctx, trainer.model().parameters().values());
     const size_t hash = std::hash<std::string>{}(to_bytes(weights));
     record.insert(record.end(), {report.loss, report.grad_norm, static_cast<double>(hash >> 12)});

@@ -381,6 +381,30 @@ TEST_CASE("a reported failure reaches all ranks with its reason, the first one c
   }
 }
 
+TEST_CASE("the last words of rank 0 reach a rank that is talking itself", "[distributed]") {
+  Meeting meeting{2};
+  Outcomes outcomes;
+  std::thread rank_0([&] {
+    outcomes = meet(meeting, {0}, [](Rendezvous& r) {
+      return r.report_failure("the disk is full", 1).message();
+    });
+  });
+  const Socket rank_1 = stranger_at(meeting);
+  say(rank_1, encode(hello(1, 2, "secret")));
+  std::atomic<bool> heard{false};
+  std::thread talker([&] {
+    const std::string word = encode({MessageKind::alive, 0, "", ""});
+    while (!heard && send_all(rank_1, word, steady_clock::now() + kPatience)) {
+    }
+  });
+  std::this_thread::sleep_for(milliseconds(200));
+  CHECK(heard_until_the_end(rank_1).find("the disk is full") != std::string::npos);
+  heard = true;
+  talker.join();
+  rank_0.join();
+  CHECK(outcomes == Outcomes{"rank 0 was lost: the disk is full"});
+}
+
 TEST_CASE("a wait for a key ends when a rank is lost", "[distributed]") {
   Meeting meeting{2};
   const auto outcomes = meet(meeting, {0, 1}, [](Rendezvous& r) {
