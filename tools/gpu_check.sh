@@ -171,6 +171,14 @@ ddp_starts() {
   ddp_run start_mpirun mpirun --allow-run-as-root -np 2 "${ddp[@]}"
 }
 
+# wait_for_text TEXT FILE PID: until the file holds the text or the process has ended.
+wait_for_text() {
+  until grep -qs "$1" "$2"; do
+    kill -0 "$3" 2>/dev/null || return 1
+    sleep 0.05
+  done
+}
+
 # A rank is killed: the other one must name it, and the run go on from its checkpoint to the weights
 # of an unbroken one.
 ddp_kill() {
@@ -182,11 +190,11 @@ ddp_kill() {
   "$build/bin/train_ddp" --device cuda "${tiny[@]}" --max-restarts 1 --out-dir "$folder/broken" \
     >"$folder/out" 2>"$folder/err" &
   launcher=$!
-  until grep -qs '"step":120,' "$folder/broken/metrics.jsonl"; do sleep 0.05; done
+  wait_for_text '"step":120,' "$folder/broken/metrics.jsonl" "$launcher"
   read -r -a ranks <"/proc/$launcher/task/$launcher/children"
   start=${EPOCHREALTIME/./}  # in microseconds
   kill -KILL "${ranks[1]}"
-  until grep -qs 'starting all ranks again' "$folder/err"; do sleep 0.05; done
+  wait_for_text 'starting all ranks again' "$folder/err" "$launcher"
   echo "all ranks gone after $(((${EPOCHREALTIME/./} - start) / 1000)) ms"
   wait "$launcher" || code=$?
   echo "restarted run ended with exit code $code"
@@ -200,11 +208,11 @@ section_ddp() {
   rm -rf "$work/ddp"
   mkdir -p "$work/ddp"
   local failed=0 part
-  ctest --test-dir "$build" -L multi_gpu --output-on-failure --no-tests=error || failed=1
+  for part in losses speed starts kill; do "ddp_$part" || failed=1; done
   echo "switches: $(NCCL_DEBUG=INFO train_ddp --nproc 2 --config configs/tiny.json --max-steps 1 \
     --set train.num_samples=0 --out-dir "$work/ddp/switches" 2>&1 |
     grep -o -m 1 'NCCL_NVLS_ENABLE set by environment to 0')"
-  for part in losses speed starts kill; do "ddp_$part" || failed=1; done
+  ctest --test-dir "$build" -L multi_gpu --output-on-failure --no-tests=error || failed=1
   return "$failed"
 }
 

@@ -181,7 +181,6 @@ class TrainingRank {
     const CommunicationTime before = communication_time();
     trainer_->run(logs, stop_requested());
     const CommunicationTime after = communication_time();
-    end_on_signals();
     const std::string weights = trainer_->weights_checksum();
     rendezvous_.leave();
     for (std::ostream* out : outs_) {
@@ -189,7 +188,10 @@ class TrainingRank {
       if (communicator_) print_communication(*out, before, after);
     }
     const bool whole = trainer_->state().step == run_.train.max_steps && !stop_requested();
-    if (placement_.rank == 0 && whole) print_samples(std::cout, *trainer_);
+    if (placement_.rank != 0 || !whole) return;
+    // Until here a first signal is one that has stopped the others and comes late.
+    end_on_signals();
+    print_samples(std::cout, *trainer_);
   }
 
   CommunicationTime communication_time() const {
