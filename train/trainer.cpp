@@ -160,7 +160,15 @@ std::string Trainer::checkpoint_folder() const {
   return (fs::path(run_.train.out_dir) / "checkpoints").string();
 }
 
+// What reads the values' arena as a whole waits as if it used each of them.
+void Trainer::await_values() {
+  for (const Parameter& p : model_->parameters().list()) {
+    if (p.before_use) p.before_use();
+  }
+}
+
 std::string Trainer::weights_checksum() {
+  await_values();
   const Tensor masters = optimizer_->masters(ctx_);
   replica_.gather(masters);
   return xtrain::weights_checksum(ctx_, model_->parameters(), masters);
@@ -335,6 +343,7 @@ void Trainer::run(TrainObserver& observer, const std::atomic<bool>& stop) {
 }
 
 std::string Trainer::save() {
+  await_values();
   const AdamWState optimizer = optimizer_->state(ctx_);
   for (const Tensor& arena :
        {optimizer.masters, optimizer.first_moments, optimizer.second_moments}) {

@@ -100,6 +100,7 @@ class Trainer {
   void add_gradients(bool first, bool last);
   Tensor update();
   void sum_squares();
+  void await_values();
   void resume_or_refuse();
   void check_same_start();
   void check_out_dir_unused() const;
