@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <cstdint>
+
 namespace xtrain {
 
 std::vector<int> allowed_cores() {

@@ -1,6 +1,7 @@
 #include "distributed/buckets.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 

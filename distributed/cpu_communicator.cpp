@@ -4,6 +4,8 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "core/error.h"
 

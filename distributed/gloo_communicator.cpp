@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <mutex>
+#include <utility>
 
 #include "core/error.h"
 #include "distributed/cpu_communicator.h"

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "core/error.h"
 #include "distributed/cpu_communicator.h"
