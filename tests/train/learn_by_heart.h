@@ -41,7 +41,8 @@ struct RowsToLearn {
 inline double overfit(const Context& ctx, TinyTransformer& model, const TokenBatch& batch,
                       const Exec& exec, double limit) {
   ParameterSet& parameters = model.parameters();
-  AdamW optimizer(ctx, parameters, {0.9, 0.99, 1e-8, 0.0}, {0, parameters.arena_size()});
+  AdamW optimizer(ctx, parameters, {0.9, 0.99, 1e-8, 0.0},
+                  {ArenaRange{0, parameters.arena_size()}});
   double loss = 0.0;
   for (int step = 1; step <= 600; ++step) {
     parameters.clear_grads();
