@@ -29,7 +29,7 @@ TEST_CASE("activation and linear cases", "[ops]") {
 }
 
 TEST_CASE("an activation made again has the bits of the one that was projected", "[ops]") {
-  check_activation_linear_bits(cpu_context(2));
+  check_activation_linear_bits(cpu_context(1));
 }
 
 TEST_CASE("activation and linear keep the input and the weight only", "[ops]") {

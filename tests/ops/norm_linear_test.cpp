@@ -20,7 +20,7 @@ TEST_CASE("norm and linear cases", "[ops]") {
 }
 
 TEST_CASE("a norm made again has the bits of the one that was projected", "[ops]") {
-  check_norm_linear_bits(cpu_context(2));
+  check_norm_linear_bits(cpu_context(1));
 }
 
 TEST_CASE("norm and linear keep the sum, the weights and a number a row", "[ops]") {
