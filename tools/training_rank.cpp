@@ -28,8 +28,8 @@ using std::chrono::milliseconds;
 constexpr int kFailure = 1, kBadInput = 2;
 
 // After a loss a rank is woken from its collective, fails and ends. One that is busy with something
-// else is ended after this time.
-constexpr auto kToEnd = std::chrono::seconds(10);
+// else is ended after this time, before a launcher loses patience with it.
+constexpr auto kToEnd = std::chrono::seconds(6);
 // A connection that breaks beneath a collective is seen a moment before its cause is told, and a
 // busy host makes that moment long.
 constexpr auto kForTheCause = milliseconds(5000);

@@ -4,7 +4,9 @@
 
 #if XT_GLOO_BUILT
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -369,6 +371,29 @@ TEST_CASE("a rank that is stopped is named in time", "[tools]") {
   INFO(err);
   CHECK(err.find("train_ddp: rank 1 was lost: no sign of life for 1 s\n") != std::string::npos);
   for (const auto& [rank, pid] : ranks) CHECK_FALSE(is_running(pid));
+}
+
+TEST_CASE("a rank that is busy with something else names the lost one, too", "[tools]") {
+  const Workplace place;
+  // Nobody reads what it prints, so at some time rank 0 hangs in a write.
+  const std::string pipe_path = (place.path / "out.txt").string();
+  REQUIRE(mkfifo(pipe_path.c_str(), 0600) == 0);
+  const Socket reader(open(pipe_path.c_str(), O_RDWR));
+  Running launcher(place.start("train_ddp", kLong + "--nproc 2 --set train.log_interval=1"));
+  std::string before, now;
+  wait_until([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    before = std::exchange(now, place.read("run/metrics.jsonl"));
+    return !now.empty() && now == before;
+  });
+  const std::map<int, pid_t> ranks = ranks_of(launcher.pid());
+  REQUIRE(ranks.size() == 2);
+  const auto killed = Clock::now();
+  kill(ranks.at(1), SIGKILL);
+  CHECK(launcher.end() == 128 + SIGKILL);
+  CHECK(Clock::now() - killed < kGrace);
+  CHECK_FALSE(is_running(ranks.at(0)));
+  CHECK(count_of(place.read("err.txt"), "train_ddp: rank 1 was lost: connection closed\n") == 1);
 }
 
 TEST_CASE("a failure of one rank ends all with its reason", "[tools]") {
