@@ -119,22 +119,20 @@ void RendezvousServer::accept_connections() {
 
 // --- what ranks say ------------------------------------------------------------------------------
 
+// One portion at a time: who talks without a pause must not keep the others waiting.
 void RendezvousServer::read_from(Connection& connection) {
   if (connection.closing) return;
   try {
-    while (true) {
-      const std::optional<std::string> bytes = receive(connection.socket);
-      if (!bytes) return end_connection(connection);
-      if (bytes->empty()) return;
-      connection.in.append(*bytes);
-      if (connection.rank != kStranger) connection.last_heard = Clock::now();
-      while (!connection.closing) {
-        const bool known = connection.rank != kStranger;
-        const auto message = connection.in.next(known ? kLongestMessage : kLongestHello);
-        if (!message) break;
-        handle(connection, *message);
-      }
-      if (connection.closing) return;
+    const std::optional<std::string> bytes = receive(connection.socket);
+    if (!bytes) return end_connection(connection);
+    if (bytes->empty()) return;
+    connection.in.append(*bytes);
+    if (connection.rank != kStranger) connection.last_heard = Clock::now();
+    while (!connection.closing) {
+      const bool known = connection.rank != kStranger;
+      const auto message = connection.in.next(known ? kLongestMessage : kLongestHello);
+      if (!message) return;
+      handle(connection, *message);
     }
   } catch (const Error&) {  // not a rank's words
     end_connection(connection);
