@@ -148,9 +148,10 @@ __global__ void __launch_bounds__(kMostThreads)
   const int64_t i = row_of_thread();
   if (i >= rows.rows) return;
   const RowParts<T> row(rows, logits, i);
-  // Before the target is known, which would cost the time of one more access.
-  Pack<T> batch[kBatch];
-  load_batch<kBatch>(row, 0, batch);
+  // Two batches take turns: one is on its way while the other is added. The first is asked for
+  // before the target is known, which would cost the time of one more access.
+  Pack<T> even[kBatch], odd[kBatch];
+  load_batch<kBatch>(row, 0, even);
   const int32_t target = rows.targets[i];
   if (!rows.counts(target)) {
     if (threadIdx.x == 0) losses[i] = 0;
@@ -158,10 +159,11 @@ __global__ void __launch_bounds__(kMostThreads)
   }
   const A target_logit = static_cast<A>(row.x[target]);
   OnlineSum<T> own;
-  for (int k = 0; threadIdx.x + k * blockDim.x < row.packs;) {
-    add_batch<kBatch>(row, k, batch, own);
-    k += kBatch;
-    load_batch<kBatch>(row, k, batch);
+  for (int k = 0; threadIdx.x + k * blockDim.x < row.packs; k += 2 * kBatch) {
+    load_batch<kBatch>(row, k + kBatch, odd);
+    add_batch<kBatch>(row, k, even, own);
+    load_batch<kBatch>(row, k + 2 * kBatch, even);
+    add_batch<kBatch>(row, k + kBatch, odd, own);
   }
   if (row.has_edge()) {
     own.raise(row.load_edge());
@@ -411,7 +413,8 @@ template <class T>
 void cross_entropy_losses(const Cuda& cuda, const LogitRows& rows, const T* logits,
                           Accumulator<T>* losses) {
   check_columns(rows.columns);
-  const int threads = std::min(256, threads_for(ceil_div(rows.columns, kPackSize<T>), 8));
+  constexpr int kPacks = 16;  // of a thread, where a block need not have more threads
+  const int threads = std::min(256, threads_for(ceil_div(rows.columns, kPackSize<T>), kPacks));
   XT_LAUNCH(cuda, shape_of_rows(rows.rows, threads), (losses_of_rows<T>), rows, logits, losses);
 }
 
