@@ -2,6 +2,7 @@
 // Trained tensors with their gradients, side by side in flat arenas.
 
 #include <deque>
+#include <functional>
 #include <string>
 
 #include "core/tensor.h"
@@ -25,6 +26,10 @@ struct Parameter {
   bool has_grad = false;
 
   int64_t offset = 0;  // of its first element in the arenas of its set
+
+  // Called before each use of the value in a forward pass, which may have to wait for it. Empty:
+  // the value is always there.
+  std::function<void()> before_use;
 };
 
 // The parameters of a model. Values lie in one arena and gradients in another, at the same offsets,

@@ -228,6 +228,7 @@ Tape* common_tape(std::span<const Var> inputs);
 
 // The parameter on the tape, or just its value when there is no tape.
 inline Var use(Tape* tape, Parameter& parameter) {
+  if (parameter.before_use) parameter.before_use();
   return tape ? tape->parameter(parameter) : Var(parameter.value);
 }
 

@@ -35,6 +35,8 @@ function(xtrain_install)
     ${PROJECT_BINARY_DIR}/xtrainConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/xtrainConfig.cmake
                 ${PROJECT_BINARY_DIR}/xtrainConfigVersion.cmake
+                ${PROJECT_SOURCE_DIR}/cmake/FindGloo.cmake
+                ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
                 ${PROJECT_SOURCE_DIR}/cmake/FindOpenBLAS.cmake
                 ${PROJECT_SOURCE_DIR}/cmake/FindxxHash.cmake
           DESTINATION ${package_dir})

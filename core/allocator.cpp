@@ -61,12 +61,12 @@ CpuAllocator::~CpuAllocator() {
 }
 
 // Without the cache every block is the heap's, whose borders sanitizers watch.
-void* CpuAllocator::system_block(int64_t size) const {
+void* CpuAllocator::system_block(int64_t size) {
   return cache_ && size >= kHugePage ? map_huge_pages(size)
                                      : std::aligned_alloc(kAllocationAlignment, size);
 }
 
-void CpuAllocator::release_block(void* block, int64_t size) const {
+void CpuAllocator::release_block(void* block, int64_t size) {
   cache_&& size >= kHugePage ? static_cast<void>(munmap(block, size)) : std::free(block);
 }
 

@@ -51,6 +51,9 @@ class Tensor {
   int64_t numel() const { return numel_; }
   int64_t nbytes() const { return numel_ * size_of(dtype_); }
   bool is_contiguous() const;  // row-major without gaps; sizes of 0 and 1 may have any stride
+  bool is_aligned(int64_t bytes) const {  // whether the first element's address is a multiple
+    return reinterpret_cast<uintptr_t>(address()) % bytes == 0;
+  }
 
   // First element of the view. Error when T is not the tensor's dtype. mutable_data counts as a
   // write to the storage: tensors kept for backward notice it.
@@ -74,8 +77,7 @@ class Tensor {
   Tensor slice(int dim, int64_t start, int64_t length) const;
   Tensor expand(const Shape& shape) const;  // repeats sizes of 1 by stride 0
 
-  // The number of tensors (views included) that hold this storage, and whether it is this one only.
-  int64_t holders() const { return storage_.use_count(); }
+  // Whether no other tensor, views included, holds this storage.
   bool is_sole_holder() const { return storage_.use_count() == 1; }
   bool shares_storage(const Tensor& other) const { return storage_ == other.storage_; }
   uint64_t version() const { return storage_->version; }

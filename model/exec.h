@@ -9,7 +9,8 @@
 namespace xtrain {
 
 // What backward computes again instead of keeping: nothing, the output of the MLP's activation (its
-// input is kept), all of the attention branch, or whole blocks.
+// input is kept), all of the attention branch, or whole blocks. The fat node of the MLP never keeps
+// that output, so with `fused` activations is the same as none.
 enum class RecomputeLevel : uint8_t { none, activations, attention, block };
 
 struct Exec {

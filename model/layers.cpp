@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "autodiff/recompute.h"
-#include "ops/activation/activation.h"
+#include "ops/activation_linear/activation_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 #include "ops/swiglu/swiglu.h"
@@ -61,13 +61,19 @@ Norm::Norm(ParameterSet& set, const std::string& name, const ModelConfig& config
   }
 }
 
-Var Norm::operator()(const Pass& pass, const Var& x) const {
-  return norm(pass.ctx, x, use(pass.tape, *weight), optional_use(pass, bias), kind, eps);
+AddNorm Norm::operator()(const Pass& pass, const Residual& in) const {
+  const Var scale = use(pass.tape, *weight), shift = optional_use(pass, bias);
+  if (!in.branch.defined()) return {in.x, norm(pass.ctx, in.x, scale, shift, kind, eps)};
+  const auto add = pass.exec.fused ? add_norm : add_norm_composed;
+  return add(pass.ctx, in.x, in.branch, scale, shift, kind, eps);
 }
 
-AddNorm Norm::after_branch(const Pass& pass, const Var& x, const Var& branch) const {
-  const auto add = pass.exec.fused ? add_norm : add_norm_composed;
-  return add(pass.ctx, x, branch, use(pass.tape, *weight), optional_use(pass, bias), kind, eps);
+NormLinear Norm::project(const Pass& pass, const Residual& in, const Projection& projection) const {
+  const NormLinearParameters parameters{use(pass.tape, *weight), optional_use(pass, bias),
+                                        use(pass.tape, *projection.weight),
+                                        optional_use(pass, projection.bias)};
+  const auto project = pass.exec.fused ? norm_linear : norm_linear_composed;
+  return project(pass.ctx, in.x, in.branch, parameters, kind, eps);
 }
 
 void Norm::list(std::vector<Parameter*>& parameters) const {
@@ -95,15 +101,8 @@ SelfAttention::SelfAttention(ParameterSet& set, const std::string& name, const M
                    config.attention_output_bias, out_std);
 }
 
-Var SelfAttention::operator()(const Pass& pass, const Var& x) const {
-  if (pass.exec.recompute != RecomputeLevel::attention) return branch(pass, x);
-  return recomputed(pass, x, parameters(),
-                    [this](const Pass& p, const Var& in) { return branch(p, in); });
-}
-
-Var SelfAttention::branch(const Pass& pass, const Var& x) const {
+Var SelfAttention::operator()(const Pass& pass, const Var& packed) const {
   const int64_t q_width = heads * head_dim, kv_width = kv_heads * head_dim;
-  const Var packed = qkv(pass, x);  // [B, T, (H + 2 KV) D]
   const std::vector<Var> parts = split(pass.ctx, packed, -1, {q_width + kv_width, kv_width});
   Var qk = parts[0];
   if (q_norm || pass.rope) {
@@ -142,9 +141,9 @@ Mlp::Mlp(ParameterSet& set, const std::string& name, const ModelConfig& config, 
       out(set, name + ".down_proj", config.hidden_size, config.intermediate_size, config.mlp_bias,
           out_std) {}
 
-Var Mlp::operator()(const Pass& pass, const Var& x) const {
-  const Var hidden = in(pass, x), active = activate(pass, hidden);
-  const Var y = out(pass, active);
+Var Mlp::operator()(const Pass& pass, const Var& hidden) const {
+  if (pass.exec.fused) return fused(pass, hidden);
+  const Var active = activate(pass, hidden), y = out(pass, active);
   if (pass.tape && pass.exec.recompute == RecomputeLevel::activations) {
     pass.tape->forget(active.value, hidden.value, [this, pass](const Tensor& h) {
       return activate(pass.on(nullptr), h).value;
@@ -153,16 +152,29 @@ Var Mlp::operator()(const Pass& pass, const Var& x) const {
   return y;
 }
 
-Var Mlp::activate(const Pass& pass, const Var& x) const {
+Var Mlp::fused(const Pass& pass, const Var& hidden) const {
+  const Var weight = use(pass.tape, *out.weight), bias = optional_use(pass, out.bias);
   switch (kind) {
     case MlpKind::swiglu:
-      return pass.exec.fused ? swiglu(pass.ctx, x) : swiglu_composed(pass.ctx, x);
+      return swiglu_linear(pass.ctx, hidden, weight, bias);
     case MlpKind::gelu:
-      return gelu_tanh(pass.ctx, x);
+      return activation_linear(pass.ctx, hidden, Activation::gelu_tanh, weight, bias);
     case MlpKind::gelu_erf:
-      return gelu(pass.ctx, x);
+      return activation_linear(pass.ctx, hidden, Activation::gelu, weight, bias);
   }
-  return x;
+  return hidden;
+}
+
+Var Mlp::activate(const Pass& pass, const Var& hidden) const {
+  switch (kind) {
+    case MlpKind::swiglu:
+      return swiglu_composed(pass.ctx, hidden);
+    case MlpKind::gelu:
+      return gelu_tanh(pass.ctx, hidden);
+    case MlpKind::gelu_erf:
+      return gelu(pass.ctx, hidden);
+  }
+  return hidden;
 }
 
 std::vector<Parameter*> Mlp::parameters() const {
@@ -206,15 +218,25 @@ Residual DecoderLayer::operator()(const Pass& pass, const Residual& in) const {
 }
 
 Residual DecoderLayer::forward(const Pass& pass, const Residual& in) const {
-  AddNorm first{in.x, Var()};
-  if (in.branch.defined()) {
-    first = attention_norm.after_branch(pass, in.x, in.branch);
+  const Residual attended = attend(pass, in);
+  const NormLinear hidden = mlp_norm.project(pass, attended, mlp.in);
+  return {hidden.sum, dropout(pass.ctx, mlp(pass, hidden.y), mlp_dropout)};
+}
+
+Residual DecoderLayer::attend(const Pass& pass, const Residual& in) const {
+  Var sum, branch;
+  if (pass.exec.recompute == RecomputeLevel::attention) {
+    const AddNorm normed = attention_norm(pass, in);
+    sum = normed.sum;
+    branch = recomputed(
+        pass, normed.normed, attention.parameters(),
+        [this](const Pass& p, const Var& x) { return attention(p, attention.qkv(p, x)); });
   } else {
-    first.normed = attention_norm(pass, in.x);
+    const NormLinear projected = attention_norm.project(pass, in, attention.qkv);
+    sum = projected.sum;
+    branch = attention(pass, projected.y);
   }
-  const Var attended = dropout(pass.ctx, attention(pass, first.normed), attention_dropout);
-  const AddNorm second = mlp_norm.after_branch(pass, first.sum, attended);
-  return {second.sum, dropout(pass.ctx, mlp(pass, second.normed), mlp_dropout)};
+  return {sum, dropout(pass.ctx, branch, attention_dropout)};
 }
 
 std::vector<Parameter*> DecoderLayer::parameters() const {

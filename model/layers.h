@@ -9,7 +9,7 @@
 #include "model/config.h"
 #include "model/exec.h"
 #include "ops/attention/attention.h"
-#include "ops/norm/norm.h"
+#include "ops/norm_linear/norm_linear.h"
 #include "ops/rope/rope.h"
 
 namespace xtrain {
@@ -38,6 +38,13 @@ struct Projection {
   void list(std::vector<Parameter*>& parameters) const;
 };
 
+// The residual stream and the branch not yet added to it: the sum is fused with the next norm,
+// across the border between layers.
+struct Residual {
+  Var x;       // [B, T, C]
+  Var branch;  // [B, T, C], undefined before the first layer
+};
+
 struct Norm {
   NormKind kind = NormKind::rms;
   double eps = 0.0;
@@ -46,13 +53,14 @@ struct Norm {
 
   Norm() = default;
   Norm(ParameterSet& set, const std::string& name, const ModelConfig& config);
-  Var operator()(const Pass& pass, const Var& x) const;
-  // The residual stream after a branch, and its norm.
-  AddNorm after_branch(const Pass& pass, const Var& x, const Var& branch) const;
+  // The residual stream with its branch added, and the norm of that.
+  AddNorm operator()(const Pass& pass, const Residual& in) const;
+  // The same, and the projection of the norm.
+  NormLinear project(const Pass& pass, const Residual& in, const Projection& projection) const;
   void list(std::vector<Parameter*>& parameters) const;
 };
 
-// Self-attention with grouped queries on one packed projection. [B, T, C] -> [B, T, C].
+// Self-attention with grouped queries on one packed projection.
 struct SelfAttention {
   int64_t heads, kv_heads, head_dim;
   double qk_norm_eps;
@@ -64,11 +72,9 @@ struct SelfAttention {
 
   SelfAttention(ParameterSet& set, const std::string& name, const ModelConfig& config,
                 double out_std, uint64_t dropout_site);
-  Var operator()(const Pass& pass, const Var& x) const;
+  // packed [B, T, (H + 2 KV) D], which qkv has made -> [B, T, C].
+  Var operator()(const Pass& pass, const Var& packed) const;
   std::vector<Parameter*> parameters() const;
-
- private:
-  Var branch(const Pass& pass, const Var& x) const;
 };
 
 // The feed-forward branch: swiglu of a packed gate and up projection, or gelu of one projection.
@@ -77,18 +83,13 @@ struct Mlp {
   Projection in, out;
 
   Mlp(ParameterSet& set, const std::string& name, const ModelConfig& config, double out_std);
-  Var operator()(const Pass& pass, const Var& x) const;
+  // hidden, which `in` has made -> [B, T, C].
+  Var operator()(const Pass& pass, const Var& hidden) const;
   std::vector<Parameter*> parameters() const;
 
  private:
-  Var activate(const Pass& pass, const Var& x) const;
-};
-
-// The residual stream and the branch not yet added to it: the sum is fused with the next norm,
-// across the border between layers.
-struct Residual {
-  Var x;       // [B, T, C]
-  Var branch;  // [B, T, C], undefined before the first layer
+  Var fused(const Pass& pass, const Var& hidden) const;
+  Var activate(const Pass& pass, const Var& hidden) const;
 };
 
 struct DecoderLayer {
@@ -106,6 +107,7 @@ struct DecoderLayer {
 
  private:
   Residual forward(const Pass& pass, const Residual& in) const;
+  Residual attend(const Pass& pass, const Residual& in) const;
   std::vector<Parameter*> parameters() const;
 };
 

@@ -105,7 +105,7 @@ Var TinyTransformer::hidden(const Context& ctx, Tape* tape, const Tensor& inputs
   }
   Residual residual{dropout(ctx, x, Dropout{config_.embd_pdrop, kEmbeddingSite}), Var()};
   for (const DecoderLayer& layer : layers_) residual = layer(pass, residual);
-  return final_norm_.after_branch(pass, residual.x, residual.branch).normed;
+  return final_norm_(pass, residual).normed;
 }
 
 Pass TinyTransformer::pass_for(const Context& ctx, Tape* tape, const Tensor& inputs,

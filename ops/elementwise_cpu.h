@@ -29,4 +29,19 @@ void elementwise_backward(const Cpu& cpu, F f, int64_t n, const T* kept, const T
   });
 }
 
+// The same with kept = x, and y[i] = value(x[i]). dx and y may each be x or dy.
+template <class F, class T>
+void elementwise_backward_and_value(const Cpu& cpu, F f, int64_t n, const T* x, const T* dy, T* dx,
+                                    T* y) {
+  using A = Accumulator<T>;
+  parallel_blocks(cpu, n, kElementBlock, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const A in = static_cast<A>(x[i]), upstream = static_cast<A>(dy[i]);
+      dx[i] = static_cast<T>(upstream * f.slope(in));
+      y[i] = static_cast<T>(f.value(in));
+    }
+  });
+}
+
 }  // namespace xtrain

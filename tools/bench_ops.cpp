@@ -241,7 +241,7 @@ Result adamw_result(const Context& ctx, int64_t rows, int64_t columns, Dtype dty
   fill(ctx, parameters.values(), 0.5);
   fill(ctx, parameters.grads(), 0.25);
   parameters.list()[0].has_grad = true;
-  AdamW optimizer(ctx, parameters, AdamWOptions{}, ArenaRange{0, parameters.arena_size()});
+  AdamW optimizer(ctx, parameters, AdamWOptions{}, {ArenaRange{0, parameters.arena_size()}});
   const auto numbers = optimizer.step_scalars(1, 1e-3);
   const Tensor scalars = from_host(ctx, std::span<const double>(numbers), {3});
   const Tensor scale = from_host(ctx, std::vector<double>{1.0, 1.0, 1.0, 1.0}, {4});

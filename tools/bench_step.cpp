@@ -90,7 +90,7 @@ class Training {
         exec_(exec),
         model_(ctx, config, exec.dtype),
         optimizer_(ctx, model_.parameters(), AdamWOptions{},
-                   ArenaRange{0, model_.parameters().arena_size()}),
+                   {ArenaRange{0, model_.parameters().arena_size()}}),
         batch_(random_tokens(ctx, size, config.vocab_size)) {
     optimizer_.initialize(ctx, 1);
     const auto numbers = optimizer_.step_scalars(1, 1e-4);

@@ -18,10 +18,14 @@
 #   step         a training step, composed against flash attention
 #   repeat       training twice to the same bits
 #   shakespeare  configs/shakespeare_char.json over three seeds, on the text in DATA
+#   ddp          train_ddp on two GPUs: ctest -L multi_gpu, losses and speed against one GPU, starts
+#                by torchrun and mpirun, a killed rank; by itself only where there are two GPUs
 #
-# Sections of one commit may run one by one: the report keeps what it has of the others. Variables:
+# Sections of one commit may run one by one, or at the same time on several GPUs (each call with its
+# own CUDA_VISIBLE_DEVICES): the report keeps what it has of the others. Variables:
 # BUILD, the build folder (build-gpu); REPORT, the folder of the report (docs/performance); PYTHON,
-# one that has PyTorch (python3); CMAKE_ARGS, further arguments of cmake.
+# one that has PyTorch (python3); CMAKE_ARGS, further arguments of cmake; RUNS, a folder for the files
+# of runs on two GPUs (that of the section's output).
 # shellcheck disable=SC2317 # sections are called by name
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -52,7 +56,7 @@ watch() {
   local tool=$1 label=$2 program=$3
   shift 3
   echo "--- $tool.$label"
-  compute-sanitizer --tool "$tool" --kernel-regex kns=xtrain --error-exitcode 9 \
+  compute-sanitizer --tool "$tool" --kernel-name kns=xtrain --error-exitcode 9 \
     "$build/tests/$program" "$@"
 }
 
@@ -116,6 +120,103 @@ section_shakespeare() {
   done
 }
 
+# --- two GPUs
+
+train_ddp() { "$build/bin/train_ddp" --device cuda "$@"; }
+one_gpu() { CUDA_VISIBLE_DEVICES=0 "$build/bin/train" --device cuda "$@"; }
+
+# ddp_run NAME COMMAND...: a fresh run that leaves NAME.jsonl, the metrics of its steps.
+ddp_run() {
+  local name=$1 folder
+  shift
+  folder=$(mktemp -d "${RUNS:-$work/ddp}/run.XXXXXX")
+  echo "run $name: $*"
+  "$@" --out-dir "$folder" || { echo "run $name failed with exit code $?"; return 1; }
+  cp "$folder/metrics.jsonl" "$work/ddp/$name.jsonl"
+  rm -rf "$folder"
+}
+
+# Losses of two GPUs with 16 sequences each and of one with 32.
+ddp_losses() {
+  local attention run tiny
+  for attention in composed flash; do
+    tiny=(--config configs/tiny.json --dtype f32 --max-steps 50 --set train.attention="$attention"
+      --set train.num_samples=0 --set train.eval_interval=0)
+    ddp_run "loss_${attention}_one" one_gpu "${tiny[@]}" --batch-size 32 &
+    for run in plain again; do
+      ddp_run "loss_${attention}_$run" train_ddp --nproc 2 "${tiny[@]}"
+    done
+    ddp_run "loss_${attention}_zero" train_ddp --nproc 2 --zero "${tiny[@]}"
+    wait "$!"
+  done
+}
+
+# GPT-2 124M in bf16, 32 sequences of 1024 tokens a GPU, in turns. The tokens do not matter.
+ddp_speed() {
+  local round gpt2
+  gpt2=(--config configs/gpt2_124m.json --dtype bf16 --batch-size 32 --max-steps 40
+    --set data.source=stories --set train.total_batch_size=null --set train.num_samples=0
+    --set train.eval_interval=0)
+  for round in 1 2; do
+    ddp_run "speed_one_$round" one_gpu "${gpt2[@]}"
+    ddp_run "speed_plain_$round" train_ddp --nproc 2 "${gpt2[@]}"
+    ddp_run "speed_zero_$round" train_ddp --nproc 2 --zero "${gpt2[@]}"
+  done
+}
+
+ddp_starts() {
+  local ddp=("$build/bin/train_ddp" --device cuda --config configs/tiny.json --max-steps 20
+    --set train.num_samples=0)
+  ddp_run start_torchrun "$python" -m torch.distributed.run --no-python --nproc-per-node 2 \
+    "${ddp[@]}"
+  ddp_run start_mpirun mpirun --allow-run-as-root -np 2 "${ddp[@]}"
+}
+
+# wait_for_text TEXT FILE PID: until the file holds the text or the process has ended.
+wait_for_text() {
+  until grep -qs "$1" "$2"; do
+    kill -0 "$3" 2>/dev/null || return 1
+    sleep 0.05
+  done
+}
+
+# A rank is killed: the other one must name it, and the run go on from its checkpoint to the weights
+# of an unbroken one.
+ddp_kill() {
+  local folder launcher ranks start tiny code=0
+  folder=$(mktemp -d "${RUNS:-$work/ddp}/run.XXXXXX")
+  tiny=(--config configs/tiny.json --max-steps 600 --nproc 2 --timeout 10
+    --set train.checkpoint_interval=50 --set train.num_samples=0)
+  echo "unbroken $(train_ddp "${tiny[@]}" --out-dir "$folder/unbroken" | grep '^weights ')"
+  "$build/bin/train_ddp" --device cuda "${tiny[@]}" --max-restarts 1 --out-dir "$folder/broken" \
+    >"$folder/out" 2>"$folder/err" &
+  launcher=$!
+  wait_for_text '"step":120,' "$folder/broken/metrics.jsonl" "$launcher"
+  read -r -a ranks <"/proc/$launcher/task/$launcher/children"
+  start=${EPOCHREALTIME/./}  # in microseconds
+  kill -KILL "${ranks[1]}"
+  wait_for_text 'starting all ranks again' "$folder/err" "$launcher"
+  echo "all ranks gone after $(((${EPOCHREALTIME/./} - start) / 1000)) ms"
+  wait "$launcher" || code=$?
+  echo "restarted run ended with exit code $code"
+  grep 'rank . was' "$folder/err"
+  echo "broken $(grep '^weights ' "$folder/out")"
+  echo "processes left: $(cat /proc/[0-9]*/comm 2>/dev/null | grep -cx train_ddp)"
+  rm -rf "$folder"
+}
+
+section_ddp() {
+  rm -rf "$work/ddp"
+  mkdir -p "$work/ddp"
+  local failed=0 part
+  for part in losses speed starts kill; do "ddp_$part" || failed=1; done
+  echo "switches: $(NCCL_DEBUG=INFO train_ddp --nproc 2 --config configs/tiny.json --max-steps 1 \
+    --set train.num_samples=0 --out-dir "$work/ddp/switches" 2>&1 |
+    grep -o -m 1 'NCCL_NVLS_ENABLE set by environment to 0')"
+  ctest --test-dir "$build" -L multi_gpu --output-on-failure --no-tests=error || failed=1
+  return "$failed"
+}
+
 build_all() {
   local generator=()
   if command -v ninja >/dev/null && [[ ! -f $build/CMakeCache.txt ]]; then generator=(-G Ninja); fi
@@ -136,6 +237,7 @@ shift
 sections=("$@")
 if [[ $# -eq 0 ]]; then
   sections=(tests gradcheck pytorch repeat gemm ops attention step memcheck racecheck shakespeare)
+  if [[ $(nvidia-smi --list-gpus | wc -l) -ge 2 ]]; then sections+=(ddp); fi
 fi
 for section in "${sections[@]}"; do
   declare -F "section_$section" >/dev/null ||
@@ -143,7 +245,8 @@ for section in "${sections[@]}"; do
 done
 
 mkdir -p "$work" "$report"
-build_all
+# One build at a time: other sections may be under way on another GPU.
+(flock 9 && build_all) 9>"$work/build.lock"
 
 # Leaves the section's exit status and duration in the folder of its output.
 run_section() {

@@ -10,9 +10,11 @@ on another commit is begun anew.
 
 import argparse
 import datetime
+import fcntl
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 
@@ -37,6 +39,7 @@ def check(name, value, at_most=None, at_least=None):
 class Section:
     def __init__(self, work, name):
         self.name = name
+        self.work = work
         self.log = (work / f"{name}.log").read_text(errors="replace")
         self.json_path = work / f"{name}.json"
 
@@ -47,14 +50,18 @@ class Section:
         return re.findall(pattern, self.log, re.MULTILINE)
 
 
-def tests(section):
+def ctest_counts(section):
     # CTest names the number of failures always, or only when there are some.
     passed, failed, total = section.find(
         r"^(\d+)% tests passed(?:, (\d+) tests? failed)? out of (\d+)")[-1]
     if not failed and passed != "100":
         raise ValueError("the closing line does not tell how many tests failed")
     failed = failed or 0
-    return [check("tests", int(total), at_least=1), check("failed", int(failed), at_most=0)], {}
+    return [check("tests", int(total), at_least=1), check("failed", int(failed), at_most=0)]
+
+
+def tests(section):
+    return ctest_counts(section), {}
 
 
 def gradcheck(section):
@@ -149,10 +156,71 @@ def shakespeare(section):
         {"losses": losses, "seconds": seconds}
 
 
+def steps_of(section, run, quantity):
+    lines = (section.work / "ddp" / f"{run}.jsonl").read_text().splitlines()
+    return [json.loads(line)[quantity] for line in lines]
+
+
+def ddp_losses(section):
+    checks = []
+    for attention in ("composed", "flash"):
+        loss = {run: steps_of(section, f"loss_{attention}_{run}", "loss")
+                for run in ("one", "plain", "again", "zero")}
+        for run in ("plain", "zero"):
+            checks.append(check(f"{attention}, {run}: steps compared", len(loss[run]), at_least=50))
+            apart = max(abs(a - b) / abs(b) for a, b in zip(loss[run], loss["one"], strict=True))
+            checks.append(check(f"{attention}, {run}: losses of two GPUs from those of one", apart,
+                                at_most=1e-5))
+        checks.append(check(f"{attention}: steps that differ in a second run",
+                            sum(a != b for a, b in zip(loss["plain"], loss["again"], strict=True)),
+                            at_most=0))
+    return checks
+
+
+def ddp_speed(section):
+    """Tokens a second: the median over the later steps, the better of the rounds."""
+    speed = {run: max(statistics.median(steps_of(section, f"speed_{run}_{r}", "tokens_per_s")[10:])
+                      for r in (1, 2)) for run in ("one", "plain", "zero")}
+    hidden = dict(section.find(
+        r"^run (speed_(?:plain|zero)_1): (?:.*\n)*?collectives took .*: (\d+) % hidden$"))
+    rows = [{"gpus": 1 if run == "one" else 2, "optimizer": run, "tokens_per_s": speed[run],
+             "scaling": speed[run] / (speed["one"] * (1 if run == "one" else 2)),
+             "hidden": hidden.get(f"speed_{run}_1")} for run in speed]
+    return [check("plain: two GPUs / twice one", speed["plain"] / speed["one"] / 2, at_least=0.97),
+            check("ZeRO: two GPUs / twice one", speed["zero"] / speed["one"] / 2, at_least=0.97),
+            check("ZeRO / plain", speed["zero"] / speed["plain"], at_least=1)], rows
+
+
+def ddp_kill(section):
+    number = lambda pattern: float(section.find(pattern)[-1])  # noqa: E731
+    weights = dict(section.find(r"^(unbroken|broken) weights (\w+)"))
+    return [check("killed rank: named by the other", len(section.find(
+                r"^train_ddp: rank \d was lost: connection closed$")), at_least=1),
+            check("killed rank: ms until all were gone",
+                  number(r"^all ranks gone after (\d+) ms$"), at_most=25000),
+            check("killed rank: exit code of the restarted run",
+                  number(r"^restarted run ended with exit code (\d+)$"), at_most=0),
+            check("killed rank: different weights than unbroken",
+                  weights["broken"] != weights["unbroken"], at_most=0),
+            check("processes left", number(r"^processes left: (\d+)$"), at_most=0)]
+
+
+def ddp(section):
+    starts = {name: len(steps_of(section, f"start_{name}", "loss"))
+              for name in ("torchrun", "mpirun")}
+    speed_checks, rows = ddp_speed(section)
+    return (ctest_counts(section)
+            + [check("sums stay out of switches (NCCL_NVLS_ENABLE=0)",
+                     len(section.find("^switches: NCCL_NVLS_ENABLE set")), at_least=1)]
+            + ddp_losses(section) + speed_checks
+            + [check(f"steps under {name}", steps, at_least=20) for name, steps in starts.items()]
+            + ddp_kill(section)), {"rows": rows}
+
+
 SECTIONS = {
     "tests": tests, "gradcheck": gradcheck, "pytorch": pytorch,
-    "memcheck": sanitizer, "racecheck": sanitizer, "gemm": gemm, "ops": ops, "attention": attention, "step": step, "repeat": repeat,
-    "shakespeare": shakespeare,
+    "memcheck": sanitizer, "racecheck": sanitizer, "gemm": gemm, "ops": ops, "attention": attention,
+    "step": step, "repeat": repeat, "shakespeare": shakespeare, "ddp": ddp,
 }
 
 
@@ -210,13 +278,16 @@ def add(o):
     section = Section(work, o.section)
     checks, details = judge(section, o.status)
     ok = all(c["ok"] for c in checks)
-    report = read_report(folder, o.commit)
-    report["sections"][o.section] = {
+    entry = {
         "ok": ok, "seconds": o.seconds,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         **machine(pathlib.Path(o.build)), "checks": checks, "details": details}
-    report["ok"] = all(s["ok"] for s in report["sections"].values())
-    (folder / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
+    with open(work / "report.lock", "w") as lock:  # other sections may end at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        report = read_report(folder, o.commit)
+        report["sections"][o.section] = entry
+        report["ok"] = all(s["ok"] for s in report["sections"].values())
+        (folder / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
     print(f"{'ok  ' if ok else 'FAIL'} {o.section} in {o.seconds} s")
     for c in checks:
         if not c["ok"]:
@@ -264,8 +335,16 @@ def step_table(details):
     return rows_of(["batch", "recompute", "attention", "ms a step", "peak MiB"], rows)
 
 
+def ddp_table(details):
+    rows = [(r["gpus"], {"one": "-", "plain": "whole on each", "zero": "shared (ZeRO 1)"}
+             [r["optimizer"]], f"{r['tokens_per_s']:.0f}", f"{r['scaling']:.4f}",
+             f"{r['hidden']} %" if r["hidden"] else "-") for r in details["rows"]]
+    return ["GPT-2 124M, bf16, 32 x 1024 tokens a GPU.", ""] + rows_of(
+        ["GPUs", "optimizer", "tokens/s", "of one GPU's rate", "communication hidden"], rows)
+
+
 def details_of(name, details):
-    tables = {"ops": ops_table, "attention": attention_table, "step": step_table}
+    tables = {"ops": ops_table, "attention": attention_table, "step": step_table, "ddp": ddp_table}
     if name in tables and "rows" in details:
         return tables[name](details) + [""]
     lines = details.get("closing_lines") or details.get("table") or details.get("end_of_log") or []

@@ -1,6 +1,7 @@
 #include "tools/program.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <exception>
@@ -21,17 +22,18 @@ void open_closed_streams() {
   }
 }
 
+}  // namespace
+
 // Messages quote what the user gave, which may hold line breaks and terminal codes.
 void print_error(const char* name, const std::string& message) {
-  std::string line;
+  std::string line = std::string(name) + ": ";
   for (const char c : message) {
     const bool control = (c >= 0 && c < ' ') || c == 127;
     line += c == '\n' ? "\\n" : control ? "?" : std::string(1, c);
   }
-  std::cerr << name << ": " << line << std::endl;
+  line += '\n';
+  (void)!write(STDERR_FILENO, line.data(), line.size());
 }
-
-}  // namespace
 
 bool parse_arguments(CLI::App& app, int argc, char** argv) {
   try {

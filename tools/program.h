@@ -3,6 +3,7 @@
 // 2 for bad input and 1 for failure.
 
 #include <functional>
+#include <string>
 
 namespace CLI {
 class App;
@@ -12,6 +13,10 @@ namespace xtrain {
 
 // False when help was asked for, and has been printed. InputError when the arguments do not fit.
 bool parse_arguments(CLI::App& app, int argc, char** argv);
+
+// Prints "name: message" as one line on standard error. The line goes out at once, so that those of
+// programs that share the stream do not mix.
+void print_error(const char* name, const std::string& message);
 
 // Runs the body and returns the program's exit code, the body's own when nothing is thrown.
 int run_program(const char* name, const std::function<int()>& body);

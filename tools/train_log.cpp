@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <iostream>
 
+#include "core/error.h"
+
 namespace xtrain {
 namespace {
 
@@ -35,18 +37,28 @@ size_t terminal_width() {
   return known ? size.ws_col : 80;
 }
 
+std::string device_text(Device device) {
+  return device.is_cuda() ? text(device, ", ", cuda_device_name(device.index)) : text(device);
+}
+
+std::optional<double> entropy_floor(const Trainer& trainer) {
+  const auto& validation = trainer.data().validation;
+  return validation ? validation->entropy_floor() : std::nullopt;
+}
+
 }  // namespace
 
-TrainLog::TrainLog(const TrainConfig& config, std::optional<double> floor, int64_t first_step)
-    : max_steps_(config.max_steps),
-      log_interval_(config.log_interval),
-      first_step_(first_step),
-      floor_(floor),
-      terminal_(isatty(STDOUT_FILENO) == 1),
+TrainLog::TrainLog(std::ostream& out, const Trainer& trainer)
+    : out_(out),
+      max_steps_(trainer.config().train.max_steps),
+      log_interval_(trainer.config().train.log_interval),
+      first_step_(trainer.state().step),
+      floor_(entropy_floor(trainer)),
+      terminal_(&out == &std::cout && isatty(STDOUT_FILENO) == 1),
       start_(std::chrono::steady_clock::now()) {}
 
 TrainLog::~TrainLog() {
-  if (live_) std::cout << std::endl;
+  if (live_) out_ << std::endl;
 }
 
 void TrainLog::on_step(const StepReport& report) {
@@ -63,7 +75,7 @@ void TrainLog::on_step(const StepReport& report) {
       print_live(line(report));
     }
   } else if (lasting || report.step == first_step_ + 1 || report.step % log_interval_ == 0) {
-    std::cout << line(report) << std::endl;
+    out_ << line(report) << std::endl;
   }
 }
 
@@ -72,7 +84,7 @@ void TrainLog::on_checkpoint(const std::string& path) {
 }
 
 void TrainLog::print_lasting(const std::string& text) {
-  std::cout << (terminal_ ? "\r\033[K" : "") << text << std::endl;
+  out_ << (terminal_ ? "\r\033[K" : "") << text << std::endl;
   live_ = false;
 }
 
@@ -80,7 +92,7 @@ void TrainLog::print_lasting(const std::string& text) {
 void TrainLog::print_live(const std::string& text) {
   const auto now = std::chrono::steady_clock::now();
   if (live_ && now - live_since_ < std::chrono::milliseconds(50)) return;
-  std::cout << "\r\033[K" << text.substr(0, terminal_width() - 1) << std::flush;
+  out_ << "\r\033[K" << text.substr(0, terminal_width() - 1) << std::flush;
   live_ = true;
   live_since_ = now;
 }
@@ -99,6 +111,39 @@ std::string TrainLog::remaining(int64_t step) const {
   if (step == max_steps_) return "took " + duration(passed.count());
   const double per_step = passed.count() / static_cast<double>(step - first_step_);
   return "left " + duration(per_step * static_cast<double>(max_steps_ - step));
+}
+
+void print_start(std::ostream& out, const Trainer& trainer, const Context& ctx) {
+  const RunConfig& run = trainer.config();
+  out << run_config_to_json(run) << "\n"
+      << parameter_count(run.model) << " parameters, " << run.train.exec.dtype << " on "
+      << device_text(ctx.device) << " with " << ctx.threads << " threads\n"
+      << "training data: " << trainer.data().train->reader() << ", " << trainer.data().train->size()
+      << " tokens\n";
+  if (!trainer.resumed_from().empty()) {
+    out << "continuing from " << trainer.resumed_from() << " at step " << trainer.state().step
+        << "\n";
+  }
+  out << std::flush;
+}
+
+void print_end(std::ostream& out, const Trainer& trainer, const Context& ctx,
+               const std::string& weights) {
+  if (const auto& best = trainer.best_validation()) {
+    out << "best validation loss " << format("%.4f", best->loss) << " at step " << best->step
+        << "\n";
+  }
+  out << "weights " << weights << ", peak memory " << ctx.allocator->peak_bytes() / (1 << 20)
+      << " MiB\n"
+      << std::flush;
+}
+
+void print_samples(std::ostream& out, Trainer& trainer) {
+  int number = 0;
+  for (const std::string& text : trainer.samples()) {
+    out << "--- sample " << ++number << "\n" << text << "\n";
+  }
+  out << std::flush;
 }
 
 }  // namespace xtrain

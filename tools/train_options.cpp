@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <ostream>
 
 #include "core/config_reader.h"
 #include "core/config_writer.h"
@@ -75,6 +76,15 @@ std::string config_keys_page() {
          "these "
          "sections; `--set section.key=value` sets one key. Unknown keys are errors.\n\n" +
          config_to_markdown(config_sections(defaults));
+}
+
+bool TrainOptions::print_page(std::ostream& out) const {
+  if (print_keys_) {
+    out << config_keys_page();
+  } else if (print_config_) {
+    out << run_config_to_json(resolve()) << std::endl;
+  }
+  return print_keys_ || print_config_;
 }
 
 RunConfig TrainOptions::resolve() const {

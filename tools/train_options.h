@@ -2,6 +2,7 @@
 // The command line of the training programs, one definition for all of them.
 
 #include <deque>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,8 +31,9 @@ class TrainOptions {
 
   // Defaults, then the config file, then flags. InputError naming what is wrong.
   RunConfig resolve() const;
-  bool print_config() const { return print_config_; }
-  bool print_keys() const { return print_keys_; }
+  // Prints the table of keys or the resolved config where that is all the program was asked for;
+  // false where it is to train.
+  bool print_page(std::ostream& out) const;
 
  private:
   // A flag that stands for a key of the config.

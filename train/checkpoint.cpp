@@ -42,17 +42,19 @@ std::vector<std::byte> bytes_of(const Context& ctx, const Tensor& x) {
   return bytes;
 }
 
-std::vector<NamedTensor> weights_of(const ParameterSet& parameters, const AdamW& optimizer) {
+std::vector<NamedTensor> weights_of(const ParameterSet& parameters, const Tensor& masters) {
   std::vector<NamedTensor> tensors;
-  for (const Parameter& p : parameters.list()) tensors.push_back({p.name, optimizer.master(p)});
+  for (const Parameter& p : parameters.list()) {
+    tensors.push_back({p.name, parameters.slice_of(masters, p)});
+  }
   return tensors;
 }
 
-std::vector<NamedTensor> moments_of(const ParameterSet& parameters, const AdamW& optimizer) {
+std::vector<NamedTensor> moments_of(const ParameterSet& parameters, const AdamWState& optimizer) {
   std::vector<NamedTensor> tensors;
   for (const Parameter& p : parameters.list()) {
-    tensors.push_back({kFirst + p.name, optimizer.first_moment(p)});
-    tensors.push_back({kSecond + p.name, optimizer.second_moment(p)});
+    tensors.push_back({kFirst + p.name, parameters.slice_of(optimizer.first_moments, p)});
+    tensors.push_back({kSecond + p.name, parameters.slice_of(optimizer.second_moments, p)});
   }
   return tensors;
 }
@@ -190,16 +192,20 @@ TrainingState read_state(const fs::path& path) {
 
 }  // namespace
 
+std::string checkpoint_path(const std::string& folder, int64_t step) {
+  return (fs::path(folder) / step_name(step)).string();
+}
+
 std::string save_checkpoint(const Context& ctx, const std::string& folder,
                             const TrainingState& state, const ParameterSet& parameters,
-                            const AdamW& optimizer,
+                            const AdamWState& optimizer,
                             const std::map<std::string, std::string>& files) try {
-  const fs::path target = fs::path(folder) / step_name(state.step);
+  const fs::path target = checkpoint_path(folder, state.step);
   const fs::path partial = target.string() + ".partial";
   fs::remove_all(partial);
   const RemovedAtEnd whatever_is_left{partial};
   fs::create_directories(partial);
-  write_tensors(ctx, (partial / kWeights).string(), weights_of(parameters, optimizer));
+  write_tensors(ctx, (partial / kWeights).string(), weights_of(parameters, optimizer.masters));
   write_tensors(ctx, (partial / kMoments).string(), moments_of(parameters, optimizer));
   const Json json{{"step", state.step},
                   {"sequences", state.sequences},
@@ -215,8 +221,8 @@ std::string save_checkpoint(const Context& ctx, const std::string& folder,
   fail("checkpoint: ", error.what());
 }
 
-TrainingState load_checkpoint(const Context& ctx, const std::string& path, ParameterSet& parameters,
-                              AdamW& optimizer) {
+TrainingState load_checkpoint(const Context& ctx, const std::string& path,
+                              const ParameterSet& parameters, const AdamWState& optimizer) {
   verify_checkpoint(path);
   const fs::path folder = path;
   const TrainingState state = read_state(folder / kState);
@@ -224,13 +230,12 @@ TrainingState load_checkpoint(const Context& ctx, const std::string& path, Param
   const SafetensorsFile moments((folder / kMoments).string());
   check_no_more_tensors(weights, parameters.list().size());
   check_no_more_tensors(moments, 2 * parameters.list().size());
-  for (const NamedTensor& t : weights_of(parameters, optimizer)) {
+  for (const NamedTensor& t : weights_of(parameters, optimizer.masters)) {
     read_tensor(ctx, weights, t.name, t.tensor);
   }
   for (const NamedTensor& t : moments_of(parameters, optimizer)) {
     read_tensor(ctx, moments, t.name, t.tensor);
   }
-  optimizer.masters_changed(ctx);
   return state;
 }
 
@@ -252,7 +257,7 @@ void verify_checkpoint(const std::string& path) {
 
 std::string newest_checkpoint(const std::string& folder) {
   for (int64_t step : steps_in(folder)) {
-    const std::string path = (fs::path(folder) / step_name(step)).string();
+    const std::string path = checkpoint_path(folder, step);
     try {
       verify_checkpoint(path);
       return path;
@@ -271,13 +276,13 @@ void remove_old_checkpoints(const std::string& folder, int64_t keep, int64_t las
   std::vector<int64_t> steps = steps_in(folder);
   std::erase_if(steps, [&](int64_t step) { return step > last_step; });
   for (size_t i = static_cast<size_t>(keep); keep > 0 && i < steps.size(); ++i) {
-    fs::remove_all(fs::path(folder) / step_name(steps[i]));
+    fs::remove_all(checkpoint_path(folder, steps[i]));
   }
 }
 
 std::string weights_checksum(const Context& ctx, const ParameterSet& parameters,
-                             const AdamW& optimizer) {
-  std::vector<NamedTensor> tensors = weights_of(parameters, optimizer);
+                             const Tensor& masters) {
+  std::vector<NamedTensor> tensors = weights_of(parameters, masters);
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   Checksum checksum;

@@ -31,17 +31,20 @@ struct TrainingState {
   bool operator==(const TrainingState&) const = default;
 };
 
+// FOLDER/step_00000300 for step 300.
+std::string checkpoint_path(const std::string& folder, int64_t step);
+
 // Writes FOLDER/step_%08d, replacing one of the same step, and returns its path. `files`: name to
 // content. Throws Error and leaves what was there when something cannot be written.
 std::string save_checkpoint(const Context& ctx, const std::string& folder,
                             const TrainingState& state, const ParameterSet& parameters,
-                            const AdamW& optimizer,
+                            const AdamWState& optimizer,
                             const std::map<std::string, std::string>& files);
 
-// Reads all of a checkpoint into the parameters and the optimizer. Throws InputError naming the
-// file when it is damaged or belongs to another model.
-TrainingState load_checkpoint(const Context& ctx, const std::string& path, ParameterSet& parameters,
-                              AdamW& optimizer);
+// Reads all of a checkpoint into the optimizer's state, whose arenas must exist; AdamW::set_state
+// must follow. Throws InputError naming the file when it is damaged or belongs to another model.
+TrainingState load_checkpoint(const Context& ctx, const std::string& path,
+                              const ParameterSet& parameters, const AdamWState& optimizer);
 
 // Throws InputError naming the file at fault unless the manifest and all files agree.
 void verify_checkpoint(const std::string& path);
@@ -58,6 +61,6 @@ void remove_old_checkpoints(const std::string& folder, int64_t keep, int64_t las
 
 // A checksum of the weights in full precision, in the order of their names.
 std::string weights_checksum(const Context& ctx, const ParameterSet& parameters,
-                             const AdamW& optimizer);
+                             const Tensor& masters);
 
 }  // namespace xtrain

@@ -3,6 +3,7 @@
 // process, which owns everything; the trainer does not know of any other.
 
 #include <cstdint>
+#include <vector>
 
 #include "autodiff/parameter.h"
 
@@ -12,6 +13,7 @@ namespace xtrain {
 struct ArenaRange {
   int64_t begin = 0, end = 0;
 };
+using ArenaRanges = std::vector<ArenaRange>;
 
 class Replica {
  public:
@@ -25,17 +27,28 @@ class Replica {
 
   // In the last micro-step of a step: the parameter's gradient is final on this replica.
   virtual void grad_ready(Parameter&) {}
-  // After it: returns when the gradients in the owned range are the sums over all replicas.
+  // After it, in the order of the context's queue: the gradients in the owned ranges become the
+  // sums over all replicas.
   virtual void finish_grads() {}
 
   // In the order of the context's queue: every element of `values`, f64 on the device, becomes its
   // sum over all replicas, the same on each.
   virtual void sum(const Context&, Tensor /*values*/) {}
 
-  // The part of the arenas that this replica's optimizer updates.
-  virtual ArenaRange owned() const { return {0, arena_size_}; }
-  // After the update: makes every replica's values whole again.
+  // The parts of the arenas that this replica's optimizer updates; those of several replicas may
+  // overlap.
+  virtual ArenaRanges owned() const { return {ArenaRange{0, arena_size_}}; }
+  // The owned elements that this replica counts where each must be counted once.
+  virtual ArenaRanges share() const { return owned(); }
+  // After the update: begins to make every replica's values whole again. Until they are, each
+  // waits for its own part before it is used: Parameter::before_use.
   virtual void parameters_updated() {}
+  // Makes whole what each replica's optimizer has updated in its owned ranges of an arena.
+  virtual void gather(Tensor /*arena*/) {}
+
+  // After a wait for the queue: Error when another replica was lost on the way, so that what came
+  // out of the work is undefined.
+  virtual void check_others() const {}
 
  private:
   int64_t arena_size_ = 0;

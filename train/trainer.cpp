@@ -21,8 +21,9 @@ constexpr int64_t kMostSkipped = 10;
 constexpr const char* kConfig = "config.json";
 constexpr const char* kVocabulary = "vocabulary.json";
 
-// Elements of totals; the first two are those of every pass's loss.
-constexpr int64_t kLossSum = 0, kCount = 1, kSquares = 2, kTotals = 3;
+// Elements of totals: the sum of the losses and their count, those of every pass's loss; the
+// gradient's sum of squares; how many replicas are to stop.
+constexpr int64_t kLossSum = 0, kCount = 1, kSquares = 2, kStop = 3, kTotals = 4;
 
 Tensor element(const Tensor& x, int64_t i) {
   return x.slice(0, i, 1);
@@ -55,6 +56,7 @@ Trainer::Trainer(const Context& ctx, RunConfig run, Replica& replica)
   state_.seed = run_.train.seed;
   state_.seq_len = run_.train.seq_len;
   resume_or_refuse();
+  check_same_start();
   allocate_step_memory();
   ctx_.training = true;
   const int64_t* random = random_.data<int64_t>();
@@ -82,7 +84,8 @@ void Trainer::allocate_step_memory() {
   for (StepUnderWay& step : under_way_) {
     step.random_step = host_tensor(ctx_, {1}, Dtype::i64);
     step.scalars = host_tensor(ctx_, {scalars}, Dtype::f64);
-    step.loss_sum = host_tensor(ctx_, {1}, Dtype::f64);
+    step.stop = host_tensor(ctx_, {1}, Dtype::f64);
+    step.totals = host_tensor(ctx_, {kTotals}, Dtype::f64);
     step.scale = host_tensor(ctx_, {kGradScaleFields}, Dtype::f64);
   }
 }
@@ -124,7 +127,9 @@ void Trainer::resume_or_refuse() {
                 checkpoint_folder(), " is damaged; give a path, or start in another --out-dir");
     return;  // nothing to continue: a fresh run
   }
-  state_ = load_checkpoint(ctx_, path, model_->parameters(), *optimizer_);
+  const AdamWState optimizer = optimizer_->state(ctx_);
+  state_ = load_checkpoint(ctx_, path, model_->parameters(), optimizer);
+  optimizer_->set_state(ctx_, optimizer);
   check_input(state_.seed == run_.train.seed, "train.seed must be that of the resumed run, ",
               state_.seed, "; got ", run_.train.seed);
   check_input(state_.seq_len == run_.train.seq_len,
@@ -139,22 +144,45 @@ void Trainer::resume_or_refuse() {
   resumed_from_ = path;
 }
 
+// Each replica has looked for itself, perhaps on another disk. None goes on, and writes where
+// others still look, before all have come here.
+void Trainer::check_same_start() {
+  const double step = static_cast<double>(state_.step);
+  const Tensor sum = from_host(ctx_, std::vector<double>{step}, {1});
+  replica_.sum(ctx_, sum);
+  check_input(to_host<double>(ctx_, sum)[0] == replica_.size() * step,
+              "train.resume: all replicas must continue from the same step; replica ",
+              replica_.rank(), " is at step ", state_.step, " and another is not; is ",
+              checkpoint_folder(), " the same folder on all hosts?");
+}
+
 std::string Trainer::checkpoint_folder() const {
   return (fs::path(run_.train.out_dir) / "checkpoints").string();
 }
 
+// What reads the values' arena as a whole waits as if it used each of them.
+void Trainer::await_values() {
+  for (const Parameter& p : model_->parameters().list()) {
+    if (p.before_use) p.before_use();
+  }
+}
+
 std::string Trainer::weights_checksum() {
-  return xtrain::weights_checksum(ctx_, model_->parameters(), *optimizer_);
+  await_values();
+  const Tensor masters = optimizer_->masters(ctx_);
+  replica_.gather(masters);
+  return xtrain::weights_checksum(ctx_, model_->parameters(), masters);
 }
 
 // --- a step --------------------------------------------------------------------------------------
 
 StepReport Trainer::train_step() {
-  return finish_step(begin_step());
+  const std::atomic<bool> never{false};
+  return finish_step(begin_step(never));
 }
 
 // Gives the device one step. Nothing here waits for it.
-Trainer::StepUnderWay& Trainer::begin_step() {
+Trainer::StepUnderWay& Trainer::begin_step(const std::atomic<bool>& stop) {
   StepUnderWay& step = under_way_[state_.step % under_way_.size()];
   step.start = std::chrono::steady_clock::now();
   step.random_step.mutable_data<int64_t>()[0] = state_.step;
@@ -164,15 +192,17 @@ Trainer::StepUnderWay& Trainer::begin_step() {
   std::copy(scalars.begin(), scalars.end(), step.scalars.mutable_data<double>());
   upload(ctx_, step.random_step, element(random_, 0));
   upload(ctx_, step.scalars, scalars_);
-  const Tensor scale = compute_step();
-  download(ctx_, element(totals_, kLossSum), step.loss_sum);
+  compute_gradients();
+  step.stop.mutable_data<double>()[0] = stop;
+  upload(ctx_, step.stop, element(totals_, kStop));
+  const Tensor scale = update();
+  download(ctx_, totals_, step.totals);
   download(ctx_, scale, step.scale);
   step.done = ctx_.queue->record();
   return step;
 }
 
-// Gradients and update. Returns how the gradients were scaled.
-Tensor Trainer::compute_step() {
+void Trainer::compute_gradients() {
   model_->parameters().clear_grads();
   for (int64_t i = 0; i < micro_steps_; ++i) {
     loader_->upload_next(ctx_, tokens_, element(random_, 1));
@@ -180,7 +210,6 @@ Tensor Trainer::compute_step() {
     add_gradients(i == 0, i + 1 == micro_steps_);
   }
   replica_.finish_grads();
-  return update();
 }
 
 // Of the batch in tokens_.
@@ -195,12 +224,11 @@ void Trainer::add_gradients(bool first, bool last) {
   tape.backward(loss.sum, on_ready);
 }
 
+// Returns how the gradients were scaled.
 Tensor Trainer::update() {
   ParameterSet& parameters = model_->parameters();
   parameters.zero_missing_grads(ctx_);
-  const ArenaRange owned = replica_.owned();
-  const Tensor grads = parameters.grads().slice(0, owned.begin, owned.end - owned.begin);
-  copy(ctx_, sum_of_squares(ctx_, grads), element(totals_, kSquares));
+  sum_squares();
   replica_.sum(ctx_, totals_);
   const Tensor scale =
       grad_scale(ctx_, element(totals_, kSquares), element(totals_, kCount), run_.train.grad_clip);
@@ -209,9 +237,22 @@ Tensor Trainer::update() {
   return scale;
 }
 
+void Trainer::sum_squares() {
+  const Tensor& grads = model_->parameters().grads();
+  const Tensor squares = element(totals_, kSquares);
+  bool first = true;
+  for (const ArenaRange range : replica_.share()) {
+    const auto add = first ? copy : add_into;
+    add(ctx_, sum_of_squares(ctx_, grads.slice(0, range.begin, range.end - range.begin)), squares);
+    first = false;
+  }
+  if (first) fill(ctx_, squares, 0.0);
+}
+
 // Waits for the step and says how it went.
 StepReport Trainer::finish_step(const StepUnderWay& step) {
   step.done->wait();
+  replica_.check_others();
   const GradScale scale = read_grad_scale(step.scale);
   const bool finite = scale.finite != 0.0;
   skipped_in_a_row_ = finite ? 0 : skipped_in_a_row_ + 1;
@@ -222,7 +263,7 @@ StepReport Trainer::finish_step(const StepUnderWay& step) {
   StepReport report;
   report.step = step.step;
   report.tokens = state_.tokens;
-  report.loss = scale.count > 0.0 ? step.loss_sum.data<double>()[0] / scale.count : 0.0;
+  report.loss = scale.count > 0.0 ? step.totals.data<double>()[kLossSum] / scale.count : 0.0;
   report.learning_rate = step.learning_rate;
   report.grad_norm = scale.norm;
   report.skipped = !finite;
@@ -238,15 +279,17 @@ std::optional<double> Trainer::validation_loss() {
   if (!val_windows_) return std::nullopt;
   Context ctx = ctx_;
   ctx.training = false;
-  const int64_t B = run_.train.batch_size;
-  const int64_t all = val_windows_->size(), limit = run_.train.eval_steps * B;
+  const int64_t B = run_.train.batch_size, stride = replica_.size() * B;
+  const int64_t all = val_windows_->size(), limit = run_.train.eval_steps * stride;
   const int64_t windows = limit > 0 ? std::min(all, limit) : all;
-  const Tensor totals = empty(ctx, {kCount + 1}, Dtype::f64);
-  for (int64_t first = 0; first < windows; first += B) {
+  const Tensor totals = zeros(ctx, {kCount + 1}, Dtype::f64);
+  // Replicas take neighbouring batches as in training. A replica may have none.
+  for (int64_t first = replica_.rank() * B; first < windows; first += stride) {
     const Batch batch = val_windows_->batch(first, std::min(B, windows - first));
     const TokenBatch tokens = token_batch(ctx, batch.inputs, batch.targets, batch.batch_size);
-    add_loss(ctx, model_->loss(ctx, nullptr, tokens, run_.train.exec), first == 0, totals);
+    add_loss(ctx, model_->loss(ctx, nullptr, tokens, run_.train.exec), false, totals);
   }
+  replica_.sum(ctx, totals);
   const std::vector<double> sums = to_host<double>(ctx, totals);
   return sums[kLossSum] / sums[kCount];
 }
@@ -259,38 +302,56 @@ bool Trainer::due(int64_t interval) const {
 }
 
 void Trainer::run(TrainObserver& observer, const std::atomic<bool>& stop) {
-  RunFolder folder(run_.train.out_dir);
-  folder.write(kConfig, run_config_to_json(run_));
-  folder.write(kVocabulary, data_.vocabulary->to_json());
-  Metrics metrics = folder.open_metrics(state_.step);
+  std::optional<RunFolder> folder;
+  std::optional<Metrics> metrics;
+  if (writes()) {
+    folder.emplace(run_.train.out_dir);
+    folder->write(kConfig, run_config_to_json(run_));
+    folder->write(kVocabulary, data_.vocabulary->to_json());
+    metrics.emplace(folder->open_metrics(state_.step));
+  }
   const auto tell = [&](const StepReport& report) {
-    metrics.write(report);
-    best_validation_ = metrics.best_validation();
+    if (metrics) {
+      metrics->write(report);
+      best_validation_ = metrics->best_validation();
+    }
     observer.on_step(report);
   };
+
   const bool runs_ahead = ctx_.device.is_cuda();  // the CPU has done a step when it has begun it
   const StepUnderWay* unreported = nullptr;
-  bool stopping = stop;
+  bool stopping = false;
+  // All replicas see a stop in the sums of the same step, and so go the same way here.
+  const auto finish = [&](const StepUnderWay& step) {
+    StepReport report = finish_step(step);
+    stopping = stopping || step.totals.data<double>()[kStop] > 0.0;
+    return report;
+  };
   while (state_.step < run_.train.max_steps && !stopping) {
-    const StepUnderWay& step = begin_step();
-    if (unreported) tell(finish_step(*unreported));
+    const StepUnderWay& step = begin_step(stop);
+    if (unreported) tell(finish(*unreported));
     unreported = &step;
     const bool validate = run_.train.eval_interval > 0 && due(run_.train.eval_interval);
     const bool save_now = due(run_.train.checkpoint_interval);
-    stopping = stop;
     if (runs_ahead && !validate && !save_now && !stopping) continue;
-    StepReport report = finish_step(step);
+    StepReport report = finish(step);
     unreported = nullptr;
     if (validate) report.val_loss = validation_loss();
     tell(report);
-    stopping = stopping || stop;  // decides at once: a stop never ends the run unsaved
     if (save_now || stopping) observer.on_checkpoint(save());
   }
 }
 
 std::string Trainer::save() {
+  await_values();
+  const AdamWState optimizer = optimizer_->state(ctx_);
+  for (const Tensor& arena :
+       {optimizer.masters, optimizer.first_moments, optimizer.second_moments}) {
+    replica_.gather(arena);
+  }
+  if (!writes()) return checkpoint_path(checkpoint_folder(), state_.step);
   const std::string path = save_checkpoint(
-      ctx_, checkpoint_folder(), state_, model_->parameters(), *optimizer_,
+      ctx_, checkpoint_folder(), state_, model_->parameters(), optimizer,
       {{kConfig, run_config_to_json(run_)}, {kVocabulary, data_.vocabulary->to_json()}});
   remove_old_checkpoints(checkpoint_folder(), run_.train.keep_latest, state_.step);
   return path;

@@ -53,28 +53,29 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Trains up to max_steps, or until `stop` is set: then the step is finished and a checkpoint
-  // saved. Writes config.json, metrics.jsonl and checkpoints/ under train.out_dir. On a GPU a step
-  // is reported when the next one is already on its way, so that the GPU never waits for the host.
+  // Trains up to max_steps, or until `stop` is set on any replica: then all end after the same
+  // step, the one under way or one of the next two, and save a checkpoint. Replica 0 writes
+  // config.json, metrics.jsonl and checkpoints/ under train.out_dir. On a GPU a step is reported
+  // when the next one is already on its way, so that the GPU never waits for the host.
   void run(TrainObserver& observer, const std::atomic<bool>& stop);
 
   // One optimizer step; val_loss is left open. A step whose gradient is not finite changes nothing;
   // Error when there are many in a row.
   StepReport train_step();
-  // Mean loss over the first eval_steps batches of the validation tokens; over all of them when
-  // there are fewer or eval_steps is 0. Leaves training as it was. None when there is no validation
-  // data.
+  // Mean loss over the validation tokens, the first eval_steps batches of every replica; over all
+  // of them when there are fewer or eval_steps is 0. Leaves training as it was. None when there is
+  // no validation data. To be called on all replicas, which share the work.
   std::optional<double> validation_loss();
   // num_samples texts that continue the prompt.
   std::vector<std::string> samples();
-  // Returns the checkpoint's folder.
+  // Returns the checkpoint's folder. To be called on all replicas; the first one writes.
   std::string save();
 
   const RunConfig& config() const { return run_; }
   const TrainingState& state() const { return state_; }
   const Data& data() const { return data_; }
   TinyTransformer& model() { return *model_; }
-  std::string weights_checksum();
+  std::string weights_checksum();                                    // to be called on all replicas
   const std::string& resumed_from() const { return resumed_from_; }  // "" for a fresh run
   // The least validation loss that metrics.jsonl holds, after run().
   const std::optional<BestValidation>& best_validation() const { return best_validation_; }
@@ -87,22 +88,27 @@ class Trainer {
     std::chrono::steady_clock::time_point start;
     Tensor random_step;  // [1] i64
     Tensor scalars;      // [3] f64, see AdamW::step_scalars
-    Tensor loss_sum;     // [1] f64
+    Tensor stop;         // [1] f64: whether this replica is to stop
+    Tensor totals;       // [4] f64
     Tensor scale;        // [4] f64, a GradScale
     std::unique_ptr<Event> done;
   };
   void allocate_step_memory();
-  StepUnderWay& begin_step();
+  StepUnderWay& begin_step(const std::atomic<bool>& stop);
   StepReport finish_step(const StepUnderWay& step);
-  Tensor compute_step();
+  void compute_gradients();
   void add_gradients(bool first, bool last);
   Tensor update();
+  void sum_squares();
+  void await_values();
   void resume_or_refuse();
+  void check_same_start();
   void check_out_dir_unused() const;
   void check_model_of(const std::string& checkpoint) const;
   void check_vocabulary_of(const std::string& checkpoint) const;
   std::string checkpoint_folder() const;
   bool due(int64_t interval) const;
+  bool writes() const { return replica_.rank() == 0; }
   std::vector<int32_t> default_prompt() const;
 
   Context ctx_;
@@ -127,7 +133,7 @@ class Trainer {
   Tensor tokens_;   // [2, B, T] i32: inputs and targets of a micro-step
   Tensor random_;   // [2] i64: step and first sequence; the random key of ctx_ points here
   Tensor scalars_;  // [3] f64, see AdamW::step_scalars
-  Tensor totals_;   // [3] f64: sum of the losses, their count, the gradient's sum of squares
+  Tensor totals_;   // [4] f64: sums over all replicas, see trainer.cpp
   std::optional<BatchLoader> loader_;
 };
 

@@ -138,7 +138,7 @@ struct Block {
 // Tiles of columns [begin, begin + depth) of a, which lies by columns: copied to `packed`.
 template <class T, class A>
 void take_columns(const GemmProblem& p, const Block& block, const T* a, int64_t begin,
-                  int64_t depth, A* packed, TileRows<A>* tiles) {
+                  int64_t depth, A* packed, TileMatrix<A>* tiles) {
   for (int64_t t = 0; t < block.row_tiles(); ++t) {
     tiles[t] = {packed + t * kTileRows * kDepth, 1, kTileRows};
   }
@@ -155,7 +155,7 @@ void take_columns(const GemmProblem& p, const Block& block, const T* a, int64_t 
 // The same of a that lies by rows: in place where complete and of the right type, else copied.
 template <class T, class A>
 void take_rows(const GemmProblem& p, const Block& block, const T* a, int64_t begin, int64_t depth,
-               A* packed, TileRows<A>* tiles) {
+               A* packed, TileMatrix<A>* tiles) {
   for (int64_t t = 0; t < block.row_tiles(); ++t) {
     const T* source = a + offset_in(p.a, block.first_row + t * kTileRows, begin);
     if constexpr (std::is_same_v<T, A>) {
@@ -183,7 +183,7 @@ void multiply_block(const GemmProblem& p, const Block& block, const T* a,
   constexpr int64_t kWidth = kTileColumns<A>, kRows = round_up(kMostRows, kTileRows);
   alignas(kVectorBytes) A packed[kRows * kDepth];
   alignas(kVectorBytes) A sums[kRows * kMostColumns];  // tile after tile
-  TileRows<A> tiles[kRows / kTileRows];
+  TileMatrix<A> tiles[kRows / kTileRows];
   const int64_t pieces = std::max<int64_t>(1, ceil_div(p.k, kDepth));  // k 0: the sums are 0
   for (int64_t piece = 0; piece < pieces; ++piece) {
     const int64_t begin = piece * kDepth, depth = std::min(kDepth, p.k - begin);

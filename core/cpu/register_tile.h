@@ -30,22 +30,49 @@ inline constexpr int64_t kTileVectors = 2;
 template <class A>
 inline constexpr int64_t kTileColumns = kTileVectors* kVectorBytes / int64_t{sizeof(A)};
 
-// kTileRows rows of a matrix: element (i, k) is data[i * row + k * column].
+// A vector of A that may lie anywhere in an array of A.
 template <class A>
-struct TileRows {
+struct VectorOf {
+  typedef A type __attribute__((vector_size(kVectorBytes), aligned(sizeof(A)), may_alias));
+  static constexpr int64_t kLanes = kVectorBytes / int64_t{sizeof(A)};
+};
+
+// Element (i, j) of a matrix is data[i * row + j * column].
+template <class A>
+struct TileMatrix {
   const A* data;
   int64_t row;
   int64_t column;
 };
 
-// sums (+)= a b, where b has `depth` rows of kTileColumns elements, b_row apart, and sums lies by
-// rows, without gaps. `add` false starts the sums at zero.
+// sums += a b for kRows rows of a and kVectors vectors of columns of b, whose rows are contiguous
+// and b_row apart, over `depth`.
+template <int64_t kRows, int64_t kVectors, class A>
+inline void add_products(int64_t depth, TileMatrix<A> a, const A* b, int64_t b_row,
+                         typename VectorOf<A>::type (&sums)[kRows][kVectors]) {
+  using Vector = typename VectorOf<A>::type;
+  for (int64_t k = 0; k < depth; ++k) {
+    Vector row[kVectors];
+    for (int64_t v = 0; v < kVectors; ++v) {
+      row[v] = *reinterpret_cast<const Vector*>(b + v * VectorOf<A>::kLanes);
+    }
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < kRows; ++i) {
+      const A factor = a.data[i * a.row];
+#pragma GCC unroll 8
+      for (int64_t v = 0; v < kVectors; ++v) sums[i][v] += factor * row[v];
+    }
+    a.data += a.column;
+    b += b_row;
+  }
+}
+
+// sums (+)= a b for kTileRows rows of a and kTileColumns columns of b; sums lies by rows, without
+// gaps. `add` false starts the sums at zero.
 template <class A>
-inline void multiply_tile(int64_t depth, TileRows<A> a, const A* b, int64_t b_row, bool add,
-                          A* sums) {
-  // A vector of A that may lie anywhere in an array of A.
-  typedef A Vector __attribute__((vector_size(kVectorBytes), aligned(sizeof(A)), may_alias));
-  constexpr int64_t kLanes = kVectorBytes / int64_t{sizeof(A)};
+inline void multiply_tile(int64_t depth, const TileMatrix<A>& a, const A* b, int64_t b_row,
+                          bool add, A* sums) {
+  using Vector = typename VectorOf<A>::type;
   Vector s[kTileRows][kTileVectors] = {};
   Vector* target = reinterpret_cast<Vector*>(sums);
   if (add) {
@@ -53,20 +80,7 @@ inline void multiply_tile(int64_t depth, TileRows<A> a, const A* b, int64_t b_ro
       for (int64_t v = 0; v < kTileVectors; ++v) s[i][v] = target[i * kTileVectors + v];
     }
   }
-  for (int64_t k = 0; k < depth; ++k) {
-    Vector row[kTileVectors];
-    for (int64_t v = 0; v < kTileVectors; ++v) {
-      row[v] = *reinterpret_cast<const Vector*>(b + v * kLanes);
-    }
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < kTileRows; ++i) {
-      const A factor = a.data[i * a.row];
-#pragma GCC unroll 2
-      for (int64_t v = 0; v < kTileVectors; ++v) s[i][v] += factor * row[v];
-    }
-    a.data += a.column;
-    b += b_row;
-  }
+  add_products(depth, a, b, b_row, s);
   for (int64_t i = 0; i < kTileRows; ++i) {
     for (int64_t v = 0; v < kTileVectors; ++v) target[i * kTileVectors + v] = s[i][v];
   }

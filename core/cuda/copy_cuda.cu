@@ -109,34 +109,6 @@ void fill_elements(const Cuda& cuda, const Shape& shape, T value, T* target, con
             value, target);
 }
 
-#define XT_COPY(From, To)                                                                  \
-  template void copy_elements(const Cuda&, const Shape&, const From*, const Strides&, To*, \
-                              const Strides&)
-#define XT_ADD(From, To)                                                                  \
-  template void add_elements(const Cuda&, const Shape&, const From*, const Strides&, To*, \
-                             const Strides&)
-#define XT_COPIES_FROM(From) \
-  XT_COPY(From, double);     \
-  XT_COPY(From, float);      \
-  XT_COPY(From, BFloat16);   \
-  XT_COPY(From, int32_t);    \
-  XT_COPY(From, int64_t);    \
-  template void fill_elements(const Cuda&, const Shape&, From, From*, const Strides&)
-#define XT_SUMS_FROM(From) \
-  XT_ADD(From, double);    \
-  XT_ADD(From, float);     \
-  XT_ADD(From, BFloat16)
-XT_COPIES_FROM(double);
-XT_COPIES_FROM(float);
-XT_COPIES_FROM(BFloat16);
-XT_COPIES_FROM(int32_t);
-XT_COPIES_FROM(int64_t);
-XT_SUMS_FROM(double);
-XT_SUMS_FROM(float);
-XT_SUMS_FROM(BFloat16);
-#undef XT_SUMS_FROM
-#undef XT_COPIES_FROM
-#undef XT_ADD
-#undef XT_COPY
+XT_COPY_KERNELS(Cuda);
 
 }  // namespace xtrain

@@ -2,72 +2,12 @@
 // Loops of kernels that compute each element by itself from the elements at its place, in the
 // accumulator type. They move 16 bytes a thread and tensor at once where the tensors allow it.
 
-#include <cuda_bf16.h>
-
 #include <utility>
 
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.h"
 
 namespace xtrain {
-
-// Neighbouring elements in registers.
-template <class A, int kCount>
-struct Elements {
-  A at[kCount];
-};
-
-// kCount is 1 or a multiple of a pack; `x` must then lie at a multiple of 16 bytes.
-template <int kCount, class T>
-__device__ Elements<Accumulator<T>, kCount> load_elements(const T* x) {
-  Elements<Accumulator<T>, kCount> values;
-  if constexpr (kCount == 1) {
-    values.at[0] = static_cast<Accumulator<T>>(*x);
-  } else {
-    static_assert(kCount % kPackSize<T> == 0);
-#pragma unroll
-    for (int i = 0; i < kCount; i += kPackSize<T>) {
-      const Pack<T> pack = load_pack(x + i);
-#pragma unroll
-      for (int j = 0; j < kPackSize<T>; ++j) {
-        values.at[i + j] = static_cast<Accumulator<T>>(pack.value[j]);
-      }
-    }
-  }
-  return values;
-}
-
-template <class T>
-__device__ Pack<T> rounded_pack(const Accumulator<T>* values) {
-  Pack<T> pack;
-#pragma unroll
-  for (int j = 0; j < kPackSize<T>; ++j) pack.value[j] = values[j];
-  return pack;
-}
-// One instruction rounds two elements.
-template <>
-inline __device__ Pack<BFloat16> rounded_pack<BFloat16>(const float* values) {
-  Pack<BFloat16> pack;
-  auto* pairs = reinterpret_cast<__nv_bfloat162*>(&pack);
-#pragma unroll
-  for (int j = 0; j < kPackSize<BFloat16> / 2; ++j) {
-    pairs[j] = __floats2bfloat162_rn(values[2 * j], values[2 * j + 1]);
-  }
-  return pack;
-}
-
-template <class T, int kCount>
-__device__ void store_elements(T* y, const Elements<Accumulator<T>, kCount>& values) {
-  if constexpr (kCount == 1) {
-    *y = static_cast<T>(values.at[0]);
-  } else {
-    static_assert(kCount % kPackSize<T> == 0);
-#pragma unroll
-    for (int i = 0; i < kCount; i += kPackSize<T>) {
-      store_pack(y + i, rounded_pack<T>(values.at + i));
-    }
-  }
-}
 
 // The tensors that a function of kCount arguments reads.
 template <class T, int kTensors>
@@ -112,6 +52,35 @@ void map(const Cuda& cuda, F f, int64_t n, Out* y, const T* x, const Rest*... re
             (map_runs<1, F, Out, T, kTensors>), f, packed, n, inputs, y);
 }
 
+// The same for elements of two inputs and two outputs, which may each be an input:
+// first[i] = f(x[i], y[i]), second[i] = g(x[i]).
+template <int kCount, class F, class G, class T>
+__global__ void __launch_bounds__(kMapThreads)
+    map_pairs(F f, G g, int64_t begin, int64_t end, const T* x, const T* y, T* first, T* second) {
+  const int64_t i = begin + (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kCount;
+  if (i >= end) return;
+  const auto xs = load_elements<kCount>(x + i), ys = load_elements<kCount>(y + i);
+  Elements<Accumulator<T>, kCount> firsts, seconds;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    firsts.at[j] = f(xs.at[j], ys.at[j]);
+    seconds.at[j] = g(xs.at[j]);
+  }
+  store_elements(first + i, firsts);
+  store_elements(second + i, seconds);
+}
+
+template <class F, class G, class T>
+void map_to_two(const Cuda& cuda, F f, G g, int64_t n, const T* x, const T* y, T* first,
+                T* second) {
+  constexpr int kCount = kPackSize<T>;
+  const int64_t packed = fits_packs(0, x, y, first, second) ? n / kCount * kCount : 0;
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(packed, kMapThreads * kCount), kMapThreads}),
+            (map_pairs<kCount, F, G, T>), f, g, int64_t{0}, packed, x, y, first, second);
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(n - packed, kMapThreads), kMapThreads}),
+            (map_pairs<1, F, G, T>), f, g, packed, n, x, y, first, second);
+}
+
 template <class F, class A>
 struct ValueOf {
   __device__ A operator()(A x) const { return F::value(x); }
@@ -132,6 +101,14 @@ void elementwise_forward(const Cuda& cuda, F, int64_t n, const T* x, T* y) {
 template <class F, class T>
 void elementwise_backward(const Cuda& cuda, F, int64_t n, const T* kept, const T* dy, T* dx) {
   map(cuda, ChainRule<F, Accumulator<T>>(), n, dx, kept, dy);
+}
+
+// The same with kept = x, and y[i] = F::value(x[i]). dx and y may each be x or dy.
+template <class F, class T>
+void elementwise_backward_and_value(const Cuda& cuda, F, int64_t n, const T* x, const T* dy, T* dx,
+                                    T* y) {
+  using A = Accumulator<T>;
+  map_to_two(cuda, ChainRule<F, A>(), ValueOf<F, A>(), n, x, dy, dx, y);
 }
 
 }  // namespace xtrain

@@ -12,6 +12,7 @@
 
 #include "core/cuda/gemm_backends_cuda.h"
 #include "core/cuda/launch.h"
+#include "core/cuda/mma.h"
 #include "core/error.h"
 
 namespace xtrain {
@@ -34,48 +35,6 @@ constexpr int kWarpsOver = kColumns / kWarpTile;
 constexpr int kThreads = kRows / kWarpTile * kWarpsOver * kWarp;
 constexpr int kStageBytes = (kRows + kColumns) * kDepth * 2;
 constexpr int64_t kSharedBytes = int64_t{kStages} * kStageBytes;
-
-// Copies 16 bytes, or writes zeros without reading anything.
-__device__ void copy_chunk_async(uint32_t shared, const BFloat16* global, bool copies) {
-  asm volatile(
-      "{ .reg .pred zeros; setp.eq.b32 zeros, %2, 0;"
-      " cp.async.cg.shared.global [%0], [%1], 16, zeros; }" ::"r"(shared),
-      "l"(global), "r"(static_cast<int>(copies))
-      : "memory");
-}
-__device__ void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Until at most kPending of the thread's committed groups are under way.
-template <int kPending>
-__device__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// Four 8 x 8 matrices; `row` is the address of one row of one of them: lane l gives row l % 8 of
-// matrix l / 8. Each lane receives elements 2 (l % 4) and the next of row l / 4 of every matrix, or
-// with kTurned of column l / 4.
-template <bool kTurned>
-__device__ void load_matrices(uint32_t row, uint32_t (&x)[4]) {
-  if constexpr (kTurned) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "r"(row));
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "r"(row));
-  }
-}
-
-// sums (16 x 8) += a (16 x 16) b (16 x 8).
-__device__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // A slice of an operand in shared memory: kAcross rows of a (columns of b) by kDepth of k, in lines
 // of what is contiguous in memory. Chunk c of line l lies at chunk c ^ (l % 8) of its line: the
@@ -131,7 +90,7 @@ class SliceCopy {
       const BFloat16* from = source_ + i * line_step_;
       const bool inside = i * kLineStep < lines;
       if constexpr (kByChunks) {
-        copy_chunk_async(to, from, inside);
+        copy_async_predicated(to, from, inside);
       } else {
         copy_elements(to, from, inside ? elements : 0);
       }
@@ -149,9 +108,7 @@ class SliceCopy {
     for (int i = 0; i < kChunk; ++i) {
       if (i < count) pair[i / 2] |= uint32_t{source[i].bits} << (i % 2 * 16);
     }
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(pair[0]),
-                 "r"(pair[1]), "r"(pair[2]), "r"(pair[3])
-                 : "memory");
+    store_shared(shared, make_uint4(pair[0], pair[1], pair[2], pair[3]));
   }
 
   const BFloat16* source_;  // the thread's first chunk of the next slice
@@ -183,7 +140,8 @@ class SquareReader {
       // chunks, of which the warp's part starts at one.
       const int along = (kByK ? step : i) * 2 * kChunkBytes;
       const int lines = (kByK ? i : step) * 16 * Layout::kLineBytes;
-      load_matrices<!kByK>(shared + (place_ ^ along) + lines, x[i]);
+      const uint32_t at = shared + (place_ ^ along) + lines;
+      kByK ? load_matrices(x[i], at) : load_matrices_transposed(x[i], at);
     }
   }
 
@@ -193,10 +151,9 @@ class SquareReader {
 
 // Operands of one step of a warp.
 struct Squares {
-  uint32_t a[kSquares][4];
-  uint32_t b[kSquares][4];
+  uint32_t a[kSquares][4], b[kSquares][4];
 };
-using WarpSums = float[kSquares][2 * kSquares][4];
+using WarpSums = MmaSums<kSquares, 2 * kSquares>;
 
 __device__ void multiply_squares(const Squares& x, WarpSums& sums) {
 #pragma unroll
@@ -205,7 +162,7 @@ __device__ void multiply_squares(const Squares& x, WarpSums& sums) {
     for (int j = 0; j < 2 * kSquares; ++j) {
       // Back and forth, so that successive instructions share an operand.
       const int jj = i % 2 == 0 ? j : 2 * kSquares - 1 - j;
-      multiply_add(sums[i][jj], x.a[i], x.b[jj / 2][jj % 2 * 2], x.b[jj / 2][jj % 2 * 2 + 1]);
+      mma(sums[i][jj], x.a[i], x.b[jj / 2][jj % 2 * 2], x.b[jj / 2][jj % 2 * 2 + 1]);
     }
   }
 }
@@ -293,14 +250,14 @@ __device__ void Pipeline<kAByK, kBByK, kByChunks>::multiply(int64_t k, WarpSums&
   const auto end_copy = [&] {
     next_slice();
     to_copy -= kDepth;
-    commit_copies();
+    copy_async_commit();
   };
   for (int s = 0; s < kStages - 1; ++s) {
 #pragma unroll
     for (int part = 0; part < kCopyParts; ++part) copy(part, shared + s * kStageBytes);
     end_copy();
   }
-  wait_for_copies<kStages - 2>();
+  copy_async_wait<kStages - 2>();
   __syncthreads();
   Squares x[2];
   uint32_t from = shared, to = shared + (kStages - 1) * kStageBytes;
@@ -318,7 +275,7 @@ __device__ void Pipeline<kAByK, kBByK, kByChunks>::multiply(int64_t k, WarpSums&
       if (step == kCopyParts - 1) {
         end_copy();
         // The next slice is complete, and nobody reads this one any more.
-        wait_for_copies<kStages - 2>();
+        copy_async_wait<kStages - 2>();
         __syncthreads();
       }
       multiply_squares(x[step % 2], sums);
@@ -331,7 +288,7 @@ __global__ void __launch_bounds__(kThreads)
     multiply_tiles(const __grid_constant__ KernelProblem<BFloat16, Out> p, int64_t tiles,
                    bool pairs) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+  const uint32_t shared = shared_address(memory);
   const int64_t down = ceil_div(p.m, kRows), over = ceil_div(p.n, kColumns);
   const int warp = threadIdx.x / kWarp;
   const int warp_row = warp / kWarpsOver * kWarpTile;

@@ -15,31 +15,13 @@
 
 #include <cstdint>
 
+#include "core/cuda/pack.h"
+#include "core/cuda/shared_memory.h"
 #include "core/dtype.h"
 
 #if defined(__CUDACC__)
 
 namespace xtrain {
-
-__device__ inline uint32_t shared_address(const void* shared) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-}
-
-// 16 bytes from global to shared memory, both addresses multiples of 16; zeros, and nothing is
-// read, where `present` is false. Done after copy_async_wait.
-__device__ inline void copy_async(uint32_t to, const void* from, bool present = true) {
-  const int bytes = present ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
-               : "memory");
-}
-__device__ inline void copy_async_commit() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Returns when at most the last `kGroups` committed groups of this thread are under way.
-template <int kGroups>
-__device__ void copy_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
-}
 
 // Four 8 x 8 matrices; lanes 8i .. 8i + 7 give the addresses of the rows of matrix i. Lane 4r + c
 // receives elements (r, 2c) and (r, 2c + 1), or (2c, r) and (2c + 1, r) when transposed.
@@ -63,19 +45,6 @@ __device__ inline void mma(float (&sum)[4], const uint32_t (&left)[4], uint32_t 
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
-}
-
-// Rounded to nearest even, `low` in the lower half.
-__device__ inline uint32_t pack_bf16(float low, float high) {
-  uint32_t packed;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-__device__ inline float low_bf16(uint32_t packed) {
-  return __uint_as_float(packed << 16);
-}
-__device__ inline float high_bf16(uint32_t packed) {
-  return __uint_as_float(packed & 0xffff0000u);
 }
 
 // kRowTiles x kColumnTiles sums of a warp.

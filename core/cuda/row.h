@@ -17,64 +17,6 @@
 
 namespace xtrain {
 
-// The elements of a pack in the type in which they are computed with.
-template <class T>
-struct Values {
-  Accumulator<T> at[kPackSize<T>];
-};
-
-template <class T>
-__device__ Values<T> values_of(const Pack<T>& pack) {
-  Values<T> values;
-#pragma unroll
-  for (int i = 0; i < kPackSize<T>; ++i) values.at[i] = static_cast<Accumulator<T>>(pack.value[i]);
-  return values;
-}
-
-template <class T>
-__device__ Pack<T> pack_of(const Values<T>& values) {
-  Pack<T> pack;
-#pragma unroll
-  for (int i = 0; i < kPackSize<T>; ++i) pack.value[i] = static_cast<T>(values.at[i]);
-  return pack;
-}
-
-// bf16 goes by pairs: the upper half of a word is an f32 as it stands, and one instruction rounds
-// two values to nearest even.
-template <>
-__device__ inline Values<BFloat16> values_of(const Pack<BFloat16>& pack) {
-  Values<BFloat16> values;
-  const uint4 words = *reinterpret_cast<const uint4*>(&pack);
-  const uint32_t word[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    values.at[2 * i] = __uint_as_float(word[i] << 16);
-    values.at[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
-  }
-  return values;
-}
-
-template <>
-__device__ inline Pack<BFloat16> pack_of(const Values<BFloat16>& values) {
-  uint32_t word[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
-        : "=r"(word[i])
-        : "f"(values.at[2 * i + 1]), "f"(values.at[2 * i]));
-  }
-  Pack<BFloat16> pack;
-  *reinterpret_cast<uint4*>(&pack) = make_uint4(word[0], word[1], word[2], word[3]);
-  return pack;
-}
-
-template <class T>
-__device__ Pack<T> load_pack_constant(const T* address) {
-  Pack<T> pack;
-  *reinterpret_cast<uint4*>(&pack) = __ldg(reinterpret_cast<const uint4*>(address));
-  return pack;
-}
-
 // How a row suits accesses of 16 bytes.
 enum class RowFit {
   full,   // each thread has the same number of packs

@@ -2,40 +2,14 @@
 // Rows on their way to a block while it works on others.
 
 #include "core/cuda/row.h"
+#include "core/cuda/shared_memory.h"
 
 namespace xtrain {
 
-// Copies a pack from global to shared memory (an address of its 32 bits) while the thread does
-// other work. A thread waits for, and reads, only what it copied itself, so that there is no
-// barrier.
-__device__ inline void copy_pack_behind(unsigned shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
-}
-__device__ inline uint4 load_shared(unsigned address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address));
-  return v;
-}
-__device__ inline void store_shared(unsigned address, const uint4& v) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
-               "r"(v.z), "r"(v.w)
-               : "memory");
-}
-// Closes a group of copies.
-__device__ inline void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Returns when all groups but the last kPending are done.
-template <int kPending>
-__device__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
 // The rows of a block that stays, one after the other: threads of one threadIdx.y have row
 // blockIdx.x * blockDim.y + threadIdx.y of each matrix of `inputs`, then the one gridDim.x *
-// blockDim.y further on. Rows that are held wait in shared memory, which costs no registers.
+// blockDim.y further on. Rows that are held wait in shared memory, which costs no registers; a
+// thread reads only what it copied itself, so there is no barrier.
 //
 //   RowPipeline<Shape, 2> rows(count, width, {x, y});
 //   while (rows.next()) ... rows.values(0, p, column) ...
@@ -56,7 +30,7 @@ class RowPipeline {
     extern __shared__ uint4 row_pipeline_slots[];
     const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
     pitch_ = blockDim.x * blockDim.y * sizeof(Pack<T>);
-    const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(row_pipeline_slots));
+    const unsigned base = shared_address(row_pipeline_slots);
     stages_ = pitch_ * Shape::kPacks * (inputs[kInputs - 1] ? kInputs : kInputs - 1);
     slots_ = base + thread * sizeof(Pack<T>) + stages_;
     stages_ += 2 * (slots_ - stages_);
@@ -71,7 +45,7 @@ class RowPipeline {
     if (row_ - threadIdx.y >= rows_) return false;
     slots_ = stages_ - slots_;
     fetch_following();
-    wait_for_copies<1>();
+    copy_async_wait<1>();
     return true;
   }
 
@@ -107,14 +81,14 @@ class RowPipeline {
         shape_.for_packs([&](int p, Column column) {
           const unsigned target = slot(stages_ - slots_, input, p);
           if constexpr (Shape::kFit != RowFit::loose) {
-            copy_pack_behind(target, source + column);
+            copy_async(target, source + column);
           } else {
             const Pack<T> pack = shape_.load(source, column);
             store_shared(target, *reinterpret_cast<const uint4*>(&pack));
           }
         });
       }
-      commit_copies();
+      copy_async_commit();
     }
   }
 

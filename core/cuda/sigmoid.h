@@ -2,17 +2,13 @@
 // The logistic function inside kernels, as exactly as elements of T can show: for bf16, which keeps
 // 8 bits, by the hardware's approximations.
 
+#include "core/cuda/exponential.h"
 #include "core/dtype.h"
 
 namespace xtrain {
 
-// exp(x) and 1 / x to about 2^-21 of the value, each one instruction of the special function unit.
-// Results too small for a normal number are 0.
-inline __device__ float approximate_exp(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-  return y;
-}
+// 1 / x to about 2^-21 of the value, by one instruction of the special function unit. Results too
+// small for a normal number are 0.
 inline __device__ float approximate_inverse(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -17,7 +17,7 @@ class ActivationNode final : public Node {
     dispatch(g.ctx(), *x_, name(), [&](auto device, auto scalar) {
       using T = decltype(scalar);
       activation_backward(device, kind_, dx.numel(), x_->data<T>(), dy.data<T>(),
-                          dx.mutable_data<T>());
+                          dx.mutable_data<T>(), static_cast<T*>(nullptr));
     });
     g.give(0, std::move(dx));
   }

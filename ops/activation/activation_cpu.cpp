@@ -89,14 +89,17 @@ void activation_forward(const Cpu& cpu, Activation kind, int64_t n, const T* x, 
 }
 
 template <class T>
-void activation_backward(const Cpu& cpu, Activation kind, int64_t n, const T* x, const T* dy,
-                         T* dx) {
-  with_kind(kind, [&](auto f) { elementwise_backward(cpu, f, n, x, dy, dx); });
+void activation_backward(const Cpu& cpu, Activation kind, int64_t n, const T* x, const T* dy, T* dx,
+                         T* y) {
+  with_kind(kind, [&](auto f) {
+    y ? elementwise_backward_and_value(cpu, f, n, x, dy, dx, y)
+      : elementwise_backward(cpu, f, n, x, dy, dx);
+  });
 }
 
 #define XT_ACTIVATION(T)                                                           \
   template void activation_forward(const Cpu&, Activation, int64_t, const T*, T*); \
-  template void activation_backward(const Cpu&, Activation, int64_t, const T*, const T*, T*);
+  template void activation_backward(const Cpu&, Activation, int64_t, const T*, const T*, T*, T*);
 XT_ACTIVATION(double)
 XT_ACTIVATION(float)
 XT_ACTIVATION(BFloat16)

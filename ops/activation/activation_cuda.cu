@@ -110,13 +110,16 @@ void activation_forward(const Cuda& cuda, Activation kind, int64_t n, const T* x
 
 template <class T>
 void activation_backward(const Cuda& cuda, Activation kind, int64_t n, const T* x, const T* dy,
-                         T* dx) {
-  with_kind<T>(kind, [&](auto f) { elementwise_backward(cuda, f, n, x, dy, dx); });
+                         T* dx, T* y) {
+  with_kind<T>(kind, [&](auto f) {
+    y ? elementwise_backward_and_value(cuda, f, n, x, dy, dx, y)
+      : elementwise_backward(cuda, f, n, x, dy, dx);
+  });
 }
 
 #define XT_ACTIVATION(T)                                                            \
   template void activation_forward(const Cuda&, Activation, int64_t, const T*, T*); \
-  template void activation_backward(const Cuda&, Activation, int64_t, const T*, const T*, T*);
+  template void activation_backward(const Cuda&, Activation, int64_t, const T*, const T*, T*, T*);
 XT_ACTIVATION(double)
 XT_ACTIVATION(float)
 XT_ACTIVATION(BFloat16)

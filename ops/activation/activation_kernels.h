@@ -11,12 +11,12 @@ void activation_forward(const Cpu& cpu, Activation kind, int64_t n, const T* x, 
 template <class T>
 void activation_forward(const Cuda& cuda, Activation kind, int64_t n, const T* x, T* y);
 
-// dx may be dy.
+// Sets dx and, unless y is null, y to the bits of forward. Either may be x or dy.
 template <class T>
-void activation_backward(const Cpu& cpu, Activation kind, int64_t n, const T* x, const T* dy,
-                         T* dx);
+void activation_backward(const Cpu& cpu, Activation kind, int64_t n, const T* x, const T* dy, T* dx,
+                         T* y);
 template <class T>
 void activation_backward(const Cuda& cuda, Activation kind, int64_t n, const T* x, const T* dy,
-                         T* dx);
+                         T* dx, T* y);
 
 }  // namespace xtrain

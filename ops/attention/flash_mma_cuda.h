@@ -11,6 +11,7 @@
 #include "ops/attention/flash_cuda_kernels.h"
 
 #if defined(__CUDACC__)
+#include "core/cuda/exponential.h"
 #include "core/cuda/mma.h"
 #endif
 
@@ -42,15 +43,7 @@ inline bool sizes_fit(const AttentionSizes& n) {
 
 #if defined(__CUDACC__)
 
-inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
-
-// 2^x with a relative error of 2^-22, far below the rounding of bf16.
-__device__ inline float exp2_approximate(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // Over the four lanes that share a row.
 __device__ inline float row_maximum(float x) {
@@ -100,6 +93,14 @@ __device__ inline unsigned kept_of_rows(const AttentionDropout& dropout, int64_t
   return t % 2 == 0 ? (drawn & 3) | (other & 3) << 2 : (other >> 2) | (drawn >> 2) << 2;
 }
 
+// A kernel that drops nothing need not read the numbers that would say what.
+template <bool kDrops>
+__device__ AttentionDropout dropout_of(const FlashProblem& problem) {
+  DropoutSource source;
+  if constexpr (kDrops) source = problem.dropout;
+  return AttentionDropout(source);
+}
+
 // x [queries, keys] times the factors of dropout.
 template <int kRowTiles, int kColumnTiles>
 __device__ void drop_rows(float (&x)[kRowTiles][kColumnTiles][4], const AttentionDropout& dropout,
@@ -137,6 +138,63 @@ __device__ void mask_rows(float (&x)[kRowTiles][kColumnTiles][4], const KeyRange
     }
   }
 }
+
+// What the queries of a block see together, and those of a warp.
+struct SeenByQueries {
+  SeenKeys block, warp;
+};
+
+// Reads the ranges of a block's queries, from `first` on, into shared memory: those from `queries`
+// on do not exist and see nothing.
+template <class Tiling>
+__device__ SeenByQueries read_ranges(const FlashProblem& problem, int64_t batch, int first,
+                                     int queries, KeyRange* ranges) {
+  for (int i = threadIdx.x; i < Tiling::kQueryCount; i += Tiling::kThreads) {
+    ranges[i] = i < queries ? problem.visible.of(batch, first + i) : KeyRange{};
+  }
+  __syncthreads();  // the ranges are there
+  SeenByQueries sees;
+  const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * Tiling::kWarpQueries;
+  for (int i = lane; i < queries; i += 32) sees.block.add(ranges[i]);
+  for (int i = lane; i < Tiling::kWarpQueries && warp_row + i < queries; i += 32) {
+    sees.warp.add(ranges[warp_row + i]);
+  }
+  return {sees.block.over_warp(), sees.warp.over_warp()};
+}
+
+// The keys and values of one head on their way to the stages of shared memory, kStageKeys at a
+// time. Keys that no query of the block sees are not read.
+template <class Tiling>
+class KeyStages {
+ public:
+  __device__ KeyStages(const FlashProblem& problem, const BFloat16* k, const BFloat16* v,
+                       unsigned batch, unsigned kv_head, const SeenKeys& seen, uint32_t stages)
+      : problem_(problem),
+        k_(k + batch * problem.k.batch + kv_head * problem.k.head),
+        v_(v + batch * problem.v.batch + kv_head * problem.v.head),
+        seen_(seen),
+        stages_(stages) {}
+
+  // Those from `key` on.
+  __device__ void copy_async(int key, int stage) const {
+    const uint32_t k_tile = stages_ + stage * Tiling::kStageBytes;
+    const int first = seen_.any_first - key, end = seen_.any_end - key;
+    copy_rows(k_tile, k_ + key * problem_.k.time, problem_.k.time, first, end);
+    copy_rows(k_tile + Tiling::kKeyBytes, v_ + key * problem_.v.time, problem_.v.time, first, end);
+  }
+
+ private:
+  __device__ static void copy_rows(uint32_t tile, const BFloat16* from, int64_t stride, int first,
+                                   int end) {
+    copy_rows_async<Tiling::kWidth, Tiling::kStageKeys, Tiling::kThreads>(tile, from, stride, first,
+                                                                          end);
+  }
+
+  const FlashProblem& problem_;
+  const BFloat16 *k_, *v_;
+  const SeenKeys& seen_;
+  uint32_t stages_;
+};
 
 // Writes neighbouring elements of a row of a gradient.
 __device__ inline void store_pair(const FlashGradient& gradient, int64_t offset, float x0,

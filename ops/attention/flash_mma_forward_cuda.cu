@@ -22,6 +22,7 @@ struct ForwardTiling {
   static constexpr int kWidth = kHeadDim, kRowTileCount = kRowTiles, kKeyCount = kKeys;
   static constexpr int kThreads = kWarps * 32, kBlocksTogether = kBlocks;
   static constexpr int kWarpQueries = kRowTiles * 16, kQueryCount = kWarps * kWarpQueries;
+  static constexpr int kStageKeys = kKeys;
   static constexpr bool kHoldsQueries = kQueriesInRegisters;
   // Shared memory: queries, two stages of keys and values, ranges of the queries.
   static constexpr int kQueryBytes = kQueryCount * kWidth * 2, kKeyBytes = kKeyCount * kWidth * 2;
@@ -166,76 +167,42 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kBlocksTogether)
       call.q + batch * problem.q.batch + head * problem.q.head + block_query * problem.q.time,
       problem.q.time, 0, queries);
 
-  for (int i = threadIdx.x; i < Tiling::kQueryCount; i += kThreads) {
-    ranges[i] = i < queries ? problem.visible.of(batch, block_query + i) : KeyRange{};
-  }
-  __syncthreads();
-  SeenKeys block_sees, warp_sees;
+  const SeenByQueries sees = read_ranges<Tiling>(problem, batch, block_query, queries, ranges);
   const int warp_row = warp * Tiling::kWarpQueries;
-  for (int i = lane; i < queries; i += 32) block_sees.add(ranges[i]);
-  for (int i = lane; i < Tiling::kWarpQueries && warp_row + i < queries; i += 32) {
-    warp_sees.add(ranges[warp_row + i]);
-  }
-  block_sees = block_sees.over_warp();
-  warp_sees = warp_sees.over_warp();
-
-  const BFloat16* k_head = call.k + batch * problem.k.batch + kv_head * problem.k.head;
-  const BFloat16* v_head = call.v + batch * problem.v.batch + kv_head * problem.v.head;
-  const auto copy_keys = [&](int key, int stage) {
-    const uint32_t k_tile = stages + stage * Tiling::kStageBytes;
-    const int first = block_sees.any_first - key, end = block_sees.any_end - key;
-    copy_rows_async<kWidth, kKeys, kThreads>(k_tile, k_head + key * problem.k.time, problem.k.time,
-                                             first, end);
-    copy_rows_async<kWidth, kKeys, kThreads>(
-        k_tile + Tiling::kKeyBytes, v_head + key * problem.v.time, problem.v.time, first, end);
-  };
-  const int end_key = block_sees.any_end;
-  int key = block_sees.any_first / kKeys * kKeys, stage = 0;
-  if (key < end_key) copy_keys(key, 0);
+  const KeyStages<Tiling> keys(problem, call.k, call.v, batch, kv_head, sees.block, stages);
+  const int end_key = sees.block.any_end;
+  int key = sees.block.any_first / kKeys * kKeys, stage = 0;
+  if (key < end_key) keys.copy_async(key, 0);
   copy_async_commit();
 
   const auto plain = MatrixLane<kWidth>::plain(lane), crossed = MatrixLane<kWidth>::crossed(lane);
-  const uint32_t q_rows = q_tile + warp_row * kWidth * 2;
-  MmaLeft<kRows, kWidth / 16> q_held;
   if (Tiling::kHoldsQueries || problem.scale < 0.0) {
     copy_async_wait<0>();
-    __syncthreads();
+    __syncthreads();  // the queries are there
     if (problem.scale < 0.0) {
       negate_shared(shared, Tiling::kQueryBytes);
       __syncthreads();
     }
-    if constexpr (Tiling::kHoldsQueries) {
-#pragma unroll
-      for (int m = 0; m < kRows; ++m) {
-#pragma unroll
-        for (int k = 0; k < kWidth / 16; ++k)
-          load_matrices(q_held[m][k], plain.at(q_rows, m * 16, k));
-      }
-    }
   }
+  const LeftRows<kWidth, kRows, Tiling::kHoldsQueries> q_rows(plain,
+                                                              q_tile + warp_row * kWidth * 2);
 
   const float factor = fabsf(static_cast<float>(problem.scale)) * kLog2E;
-  DropoutSource dropout_source;
-  if constexpr (kDrops) dropout_source = problem.dropout;
-  const AttentionDropout dropout(dropout_source);
+  const AttentionDropout dropout = dropout_of<kDrops>(problem);
   RunningSoftmax<kRows> softmax;
   MmaSums<kRows, kWidth / 8> out;
   set_zero(out);
   for (; key < end_key; key += kKeys, stage ^= 1) {
     copy_async_wait<0>();
     __syncthreads();  // the tile is there, and every warp is done with the one before
-    if (key + kKeys < end_key) copy_keys(key + kKeys, stage ^ 1);
+    if (key + kKeys < end_key) keys.copy_async(key + kKeys, stage ^ 1);
     copy_async_commit();
-    if (!warp_sees.some_in(key, key + kKeys)) continue;
+    if (!sees.warp.some_in(key, key + kKeys)) continue;
     const uint32_t k_tile = stages + stage * Tiling::kStageBytes;
     MmaSums<kRows, kKeys / 8> s;
     set_zero(s);
-    if constexpr (Tiling::kHoldsQueries) {
-      multiply_rows<kWidth>(s, q_held, crossed, k_tile);
-    } else {
-      multiply_rows<kWidth>(s, plain, q_rows, crossed, k_tile);
-    }
-    if (!warp_sees.all_of(key, key + kKeys)) mask_rows(s, ranges + warp_row, key, -INFINITY);
+    q_rows.multiply(s, plain, crossed, k_tile);
+    if (!sees.warp.all_of(key, key + kKeys)) mask_rows(s, ranges + warp_row, key, -INFINITY);
     advance_softmax(softmax, s, out, factor);
     if constexpr (kDrops) {
       drop_rows(s, dropout, batch, head, block_query + warp_row, key);

@@ -67,6 +67,33 @@ struct RowTerms {
     }
   }
 
+  // s [queries, keys] becomes 2^(factor s - log2_sum).
+  template <int kColumnTiles>
+  __device__ void to_probabilities(MmaSums<kRowTiles, kColumnTiles>& s, float factor) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < kColumnTiles * 4; ++i) {
+        float& x = s[m][i / 4][i % 4];
+        x = exp2_approximate(x * factor - log2_sum[m][i % 4 / 2]);
+      }
+    }
+  }
+
+  // dp [queries, keys] becomes ds = p (dp - delta).
+  template <int kColumnTiles>
+  __device__ void to_score_gradients(MmaSums<kRowTiles, kColumnTiles>& dp,
+                                     const MmaSums<kRowTiles, kColumnTiles>& p) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < kColumnTiles * 4; ++i) {
+        float& x = dp[m][i / 4][i % 4];
+        x = p[m][i / 4][i % 4] * (x - delta[m][i % 4 / 2]);
+      }
+    }
+  }
+
  private:
   __device__ static float dot_of_packs(const BFloat16* x, const BFloat16* y) {
     const Pack<BFloat16> a = load_pack(x), b = load_pack(y);
@@ -137,32 +164,12 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kBlocksTogether)
       n.heads * kWidth, 0, queries);
   copy_async_commit();
 
-  for (int i = threadIdx.x; i < Tiling::kQueryCount; i += kThreads) {
-    ranges[i] = i < queries ? problem.visible.of(batch, block_query + i) : KeyRange{};
-  }
-  __syncthreads();  // the ranges are there
-  SeenKeys block_sees, warp_sees;
+  const SeenByQueries sees = read_ranges<Tiling>(problem, batch, block_query, queries, ranges);
   const int warp_row = warp * Tiling::kWarpQueries;
-  for (int i = lane; i < queries; i += 32) block_sees.add(ranges[i]);
-  for (int i = lane; i < Tiling::kWarpQueries && warp_row + i < queries; i += 32) {
-    warp_sees.add(ranges[warp_row + i]);
-  }
-  block_sees = block_sees.over_warp();
-  warp_sees = warp_sees.over_warp();
-
-  const BFloat16* k_head = call.k + batch * problem.k.batch + kv_head * problem.k.head;
-  const BFloat16* v_head = call.v + batch * problem.v.batch + kv_head * problem.v.head;
-  const auto copy_stage = [&](int key, int stage) {
-    const uint32_t k_tile = stages + stage * Tiling::kStageBytes;
-    const int first = block_sees.any_first - key, end = block_sees.any_end - key;
-    copy_rows_async<kWidth, kStageKeys, kThreads>(k_tile, k_head + key * problem.k.time,
-                                                  problem.k.time, first, end);
-    copy_rows_async<kWidth, kStageKeys, kThreads>(
-        k_tile + Tiling::kKeyBytes, v_head + key * problem.v.time, problem.v.time, first, end);
-  };
-  const int end_key = block_sees.any_end;
-  int stage_key = block_sees.any_first / kStageKeys * kStageKeys, stage = 0;
-  if (stage_key < end_key) copy_stage(stage_key, 0);
+  const KeyStages<Tiling> keys(problem, call.k, call.v, batch, kv_head, sees.block, stages);
+  const int end_key = sees.block.any_end;
+  int stage_key = sees.block.any_first / kStageKeys * kStageKeys, stage = 0;
+  if (stage_key < end_key) keys.copy_async(stage_key, 0);
   copy_async_commit();
 
   const RowTerms<kWidth, kRows> of_row(call, batch, head, block_query + warp_row);
@@ -184,46 +191,30 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kBlocksTogether)
   const LeftRows<kWidth, kRows, Tiling::kHolds> q_rows(plain, q_tile + warp_row * kWidth * 2);
   const LeftRows<kWidth, kRows, Tiling::kHolds> dy_rows(plain, dy_tile + warp_row * kWidth * 2);
   const float factor = static_cast<float>(problem.scale) * kLog2E;
-  DropoutSource dropout_source;
-  if constexpr (kDrops) dropout_source = problem.dropout;
-  const AttentionDropout dropout(dropout_source);
+  const AttentionDropout dropout = dropout_of<kDrops>(problem);
   MmaSums<kRows, kWidth / 8> dq;
   set_zero(dq);
   for (; stage_key < end_key; stage_key += kStageKeys, stage ^= 1) {
     copy_async_wait<0>();
     __syncthreads();  // the stage is there, and every warp is done with the one before
-    if (stage_key + kStageKeys < end_key) copy_stage(stage_key + kStageKeys, stage ^ 1);
+    if (stage_key + kStageKeys < end_key) keys.copy_async(stage_key + kStageKeys, stage ^ 1);
     copy_async_commit();
 #pragma unroll 1
     for (int first = 0; first < kStageKeys; first += kKeys) {
       const int key = stage_key + first;
-      if (!warp_sees.some_in(key, key + kKeys)) continue;
+      if (!sees.warp.some_in(key, key + kKeys)) continue;
       const uint32_t k_tile = stages + stage * Tiling::kStageBytes + first * kWidth * 2;
       MmaSums<kRows, kKeys / 8> p, ds;
       set_zero(p);
       q_rows.multiply(p, plain, crossed, k_tile);
-#pragma unroll
-      for (int m = 0; m < kRows; ++m) {
-#pragma unroll
-        for (int i = 0; i < kKeys / 8 * 4; ++i) {
-          float& x = p[m][i / 4][i % 4];
-          x = exp2_approximate(x * factor - of_row.log2_sum[m][i % 4 / 2]);
-        }
-      }
+      of_row.to_probabilities(p, factor);
       set_zero(ds);
       dy_rows.multiply(ds, plain, crossed, k_tile + Tiling::kKeyBytes);
-      if (!warp_sees.all_of(key, key + kKeys)) mask_rows(p, ranges + warp_row, key, 0.0f);
+      if (!sees.warp.all_of(key, key + kKeys)) mask_rows(p, ranges + warp_row, key, 0.0f);
       if constexpr (kDrops) {
         drop_rows(ds, dropout, batch, head, block_query + warp_row, key);
       }
-#pragma unroll
-      for (int m = 0; m < kRows; ++m) {
-#pragma unroll
-        for (int i = 0; i < kKeys / 8 * 4; ++i) {
-          float& x = ds[m][i / 4][i % 4];
-          x = p[m][i / 4][i % 4] * (x - of_row.delta[m][i % 4 / 2]);
-        }
-      }
+      of_row.to_score_gradients(ds, p);
       MmaLeft<kRows, kKeys / 16> left;
       pack_left(left, ds);
       multiply<kWidth>(dq, left, plain, k_tile);

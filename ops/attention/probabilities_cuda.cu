@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include "core/cuda/exponential.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/reduce.h"
 #include "core/cuda/row.h"
@@ -7,19 +6,6 @@
 
 namespace xtrain {
 namespace {
-
-// exp(x) for a result of type T: the special function unit errs far less than bf16 rounds.
-template <class T>
-__device__ Accumulator<T> exponential(Accumulator<T> x) {
-  return exp(x);
-}
-template <>
-__device__ float exponential<BFloat16>(float x) {
-  constexpr float kLog2e = 1.44269504f;
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2e));
-  return y;
-}
 
 // Where a row of keys belongs. Rows are counted in 32 bits where these suffice, since a division in
 // 64 takes long.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/cuda/exponential.h"
 #include "core/cuda/reduce.h"
 #include "core/cuda/row.h"
 #include "core/error.h"
@@ -13,19 +14,6 @@ namespace xtrain {
 namespace {
 
 // --- packs ---------------------------------------------------------------------------------------
-
-// bf16 results need no more than what one instruction gives: 2^x, right to some 2^-22.
-template <class T>
-__device__ Accumulator<T> exponential(Accumulator<T> x) {
-  return exp(x);
-}
-template <>
-__device__ float exponential<BFloat16>(float x) {
-  constexpr float kLog2E = 1.44269504f;
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2E));
-  return y;
-}
 
 template <class T>
 __device__ Accumulator<T> largest_in(const Pack<T>& pack) {
@@ -155,31 +143,37 @@ __device__ int64_t row_of_thread() {
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
     losses_of_rows(LogitRows rows, const T* logits, Accumulator<T>* losses) {
+  using A = Accumulator<T>;
   __shared__ Accumulator<T> scratch[kWarp];
   const int64_t i = row_of_thread();
   if (i >= rows.rows) return;
+  const RowParts<T> row(rows, logits, i);
+  // Two batches take turns: one is on its way while the other is added. The first is asked for
+  // before the target is known, which would cost the time of one more access.
+  Pack<T> even[kBatch], odd[kBatch];
+  load_batch<kBatch>(row, 0, even);
   const int32_t target = rows.targets[i];
   if (!rows.counts(target)) {
     if (threadIdx.x == 0) losses[i] = 0;
     return;
   }
-  const RowParts<T> row(rows, logits, i);
+  const A target_logit = static_cast<A>(row.x[target]);
   OnlineSum<T> own;
-  for (int k = 0; threadIdx.x + k * blockDim.x < row.packs; k += kBatch) {
-    Pack<T> batch[kBatch];
-    load_batch<kBatch>(row, k, batch);
-    add_batch<kBatch>(row, k, batch, own);
+  for (int k = 0; threadIdx.x + k * blockDim.x < row.packs; k += 2 * kBatch) {
+    load_batch<kBatch>(row, k + kBatch, odd);
+    add_batch<kBatch>(row, k, even, own);
+    load_batch<kBatch>(row, k + 2 * kBatch, even);
+    add_batch<kBatch>(row, k + kBatch, odd, own);
   }
   if (row.has_edge()) {
     own.raise(row.load_edge());
     own.add(row.load_edge());
   }
   const OnlineSum<T> all = own.over_row(scratch);
-  if (threadIdx.x == 0) losses[i] = all.loss(static_cast<Accumulator<T>>(row.x[target]));
+  if (threadIdx.x == 0) losses[i] = all.loss(target_logit);
 }
 
-// --- losses and gradients
-// --------------------------------------------------------------------------
+// --- losses and gradients ------------------------------------------------------------------------
 
 // Writes a row of gradients.
 template <class T>
@@ -355,20 +349,36 @@ void check_columns(int64_t columns) {
 
 constexpr int kSumThreads = 1024;
 
-// Neighbouring threads read neighbouring values; each sums its own in order.
+// Neighbouring threads read neighbouring values; each sums its own in order. It asks for a handful
+// before it looks at the first, since a possible report stands between them.
 template <class A>
-__global__ void total_of_rows(IndexRule rule, int64_t n, const int32_t* targets, const A* losses,
-                              A* sum, int64_t* count, FaultSlot fault) {
+__global__ void __launch_bounds__(kSumThreads)
+    total_of_rows(IndexRule rule, int64_t n, const int32_t* targets, const A* losses, A* sum,
+                  int64_t* count, FaultSlot fault) {
+  constexpr int kHandful = 8;
   __shared__ double sums[kWarp];
   __shared__ int64_t counts[kWarp];
   double own = 0.0;
   int64_t counted = 0;
-#pragma unroll 8
-  for (int64_t i = threadIdx.x; i < n; i += kSumThreads) {
-    const int32_t target = targets[i];
-    own += static_cast<double>(losses[i]);
-    counted += target != rule.ignored;
-    if (!rule.allows(target)) fault.report(rule, i, target);
+  for (int64_t first = threadIdx.x; first < n; first += kHandful * kSumThreads) {
+    int32_t target[kHandful];
+    A loss[kHandful];
+    const auto for_handful = [&](auto f) {
+#pragma unroll
+      for (int j = 0; j < kHandful; ++j) {
+        const int64_t i = first + j * kSumThreads;
+        if (i < n) f(j, i);
+      }
+    };
+    for_handful([&](int j, int64_t i) {
+      target[j] = targets[i];
+      loss[j] = losses[i];
+    });
+    for_handful([&](int j, int64_t i) {
+      own += static_cast<double>(loss[j]);
+      counted += target[j] != rule.ignored;
+      if (!rule.allows(target[j])) fault.report(rule, i, target[j]);
+    });
   }
   const double all = block_reduce(own, Add(), 0.0, sums);
   const int64_t all_counted = block_reduce(counted, Add(), int64_t{0}, counts);
@@ -403,7 +413,8 @@ template <class T>
 void cross_entropy_losses(const Cuda& cuda, const LogitRows& rows, const T* logits,
                           Accumulator<T>* losses) {
   check_columns(rows.columns);
-  const int threads = std::min(256, threads_for(ceil_div(rows.columns, kPackSize<T>), 8));
+  constexpr int kPacks = 16;  // of a thread, where a block need not have more threads
+  const int threads = std::min(256, threads_for(ceil_div(rows.columns, kPackSize<T>), kPacks));
   XT_LAUNCH(cuda, shape_of_rows(rows.rows, threads), (losses_of_rows<T>), rows, logits, losses);
 }
 

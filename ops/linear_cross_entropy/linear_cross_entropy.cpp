@@ -50,15 +50,16 @@ class LinearCrossEntropyNode final : public Node {
   const char* name() const override { return "linear_cross_entropy"; }
 
   void backward(Gradients& g) override {
-    const Tensor dsum = g.take(0);
-    const Tensor dx = g.wanted(0) ? empty_like(g.ctx(), *x_) : Tensor();
+    const Tensor dsum = g.take(0), x = x_.release();
+    // Rows of x are read for the last time before their gradient is written.
+    const Tensor dx = g.wanted(0) ? reuse_or_empty(g.ctx(), x) : Tensor();
     if (g.wanted(1)) {
-      g.write_as(1, accumulator_dtype(x_->dtype()), [&](Tensor dweight, bool accumulate) {
-        if (!accumulate && x_->size(0) == 0) fill(g.ctx(), dweight, 0.0);
-        backward_rows(g.ctx(), dsum, {dx, dweight, accumulate});
+      g.write_as(1, accumulator_dtype(x.dtype()), [&](Tensor dweight, bool accumulate) {
+        if (!accumulate && x.size(0) == 0) fill(g.ctx(), dweight, 0.0);
+        backward_rows(g.ctx(), dsum, x, {dx, dweight, accumulate});
       });
     } else {
-      backward_rows(g.ctx(), dsum, {dx, Tensor(), false});
+      backward_rows(g.ctx(), dsum, x, {dx, Tensor(), false});
     }
     g.give(0, dx);
   }
@@ -70,28 +71,29 @@ class LinearCrossEntropyNode final : public Node {
     bool accumulate;
   };
 
-  void backward_rows(const Context& ctx, const Tensor& dsum, const Products& out) const {
+  void backward_rows(const Context& ctx, const Tensor& dsum, const Tensor& x,
+                     const Products& out) const {
     if (dlogits_->defined()) {
       scale_dlogits(ctx, dsum, *dlogits_);
-      return add_products(ctx, *dlogits_, *x_, 0, out);
+      return add_products(ctx, *dlogits_, x, 0, out);
     }
-    Tensor losses = empty(ctx, {x_->size(0)}, accumulator_dtype(x_->dtype()));
-    for_each_chunk(ctx, *x_, *weight_, chunk_rows_,
+    Tensor losses = empty(ctx, {x.size(0)}, accumulator_dtype(x.dtype()));
+    for_each_chunk(ctx, x, *weight_, chunk_rows_,
                    [&](const Tensor& logits, const Tensor& x_rows, int64_t first) {
                      compute_dlogits(ctx, targets_, logits, first, dsum, losses, logits);
                      add_products(ctx, logits, x_rows, first, out);
                    });
   }
 
-  // What the rows from `first` on add to the gradients.
+  // What the rows from `first` on add to the gradients. dx may lie over x.
   void add_products(const Context& ctx, const Tensor& dlogits, const Tensor& x_rows, int64_t first,
                     const Products& out) const {
-    if (out.dx.defined()) {
-      gemm(ctx, dlogits, *weight_, out.dx.slice(0, first, dlogits.size(0)));
-    }
     if (out.dweight.defined()) {
       const bool add = out.accumulate || first > 0;
       gemm(ctx, dlogits.transpose(0, 1), x_rows, out.dweight, 1.0, add ? 1.0 : 0.0);
+    }
+    if (out.dx.defined()) {
+      gemm(ctx, dlogits, *weight_, out.dx.slice(0, first, dlogits.size(0)));
     }
   }
 

@@ -4,6 +4,7 @@
 #include "core/cuda/reduce.h"
 #include "core/cuda/row_pipeline.h"
 #include "core/cuda/sum.h"
+#include "ops/norm/norm_affine_cuda.h"
 #include "ops/norm/norm_kernels.h"
 
 namespace xtrain {
@@ -114,7 +115,34 @@ __device__ inline double rounded_product(double a, double b) {
   return __dmul_rn(a, b);
 }
 
-template <bool kCentered, class Shape, class T>
+// Adds a row to the gradients of weight and bias, and gives the thread's part of its sums of g and
+// of g x_hat, where g = dy w.
+template <bool kCentered, class Shape, class XHat, class Dy, class Weight>
+__device__ Several<typename ColumnSums<Shape>::A, 2> add_to_columns(const Shape& shape,
+                                                                    const XHat& x_hat, const Dy& dy,
+                                                                    const Weight& weight,
+                                                                    ColumnSums<Shape>& dweight,
+                                                                    ColumnSums<Shape>& dbias) {
+  using T = typename Shape::Element;
+  using A = Accumulator<T>;
+  Several<A, 2> sums = {};
+  shape.for_packs([&](int pack, typename Shape::Column column) {
+    const Values<T> xs = x_hat.values(pack, column), slopes = dy.values(pack, column);
+    const Values<T> w = weight.values(pack, column);
+#pragma unroll
+    for (int i = 0; i < kPackSize<T>; ++i) {
+      dweight.add(pack, column, i, slopes.at[i], xs.at[i]);
+      if (kCentered) dbias.add(pack, column, i, slopes.at[i], A{1});
+      if (!shape.contains(column + i)) continue;
+      const A g = rounded_product(slopes.at[i], w.at[i]);
+      if (kCentered) sums.value[0] += g;
+      sums.value[1] += g * xs.at[i];
+    }
+  });
+  return sums;
+}
+
+template <bool kCentered, bool kRebuilds, class Shape, class T>
 __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
                                   resident_threads<T>(Shape::kPacks) /
                                       most_threads<T>(Shape::kPacks))
@@ -143,22 +171,8 @@ __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
     });
     const Row dy(shape, [&](int pack, Column column) { return rows.values(1, pack, column); });
 
-    Several<A, 2> sums = {};  // of g and of g x_hat, where g = dy w
-    if (rows.has_row()) {
-      shape.for_packs([&](int pack, Column column) {
-        const Values<T> xs = x_hat.values(pack, column), slopes = dy.values(pack, column);
-        const Values<T> w = weight.values(pack, column);
-#pragma unroll
-        for (int i = 0; i < kPackSize<T>; ++i) {
-          dweight.add(pack, column, i, slopes.at[i], xs.at[i]);
-          if (kCentered) dbias.add(pack, column, i, slopes.at[i], A{1});
-          if (!shape.contains(column + i)) continue;
-          const A g = rounded_product(slopes.at[i], w.at[i]);
-          if (kCentered) sums.value[0] += g;
-          sums.value[1] += g * xs.at[i];
-        }
-      });
-    }
+    Several<A, 2> sums = {};
+    if (rows.has_row()) sums = add_to_columns<kCentered>(shape, x_hat, dy, weight, dweight, dbias);
     if (!p.dx) continue;
     sums = block_reduce(sums, Add(), Several<A, 2>{}, scratch);
     if (!rows.has_row()) continue;
@@ -177,20 +191,24 @@ __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
         for (int i = 0; i < kPackSize<T>; ++i) dx.at[i] += dsum.at[i];
       }
       shape.store(p.dx + rows.start(), column, pack_of<T>(dx));
+      if constexpr (kRebuilds) {
+        shape.store(p.y + rows.start(), column,
+                    affine_pack(shape, column, xs, p.weight, kCentered ? p.bias : nullptr));
+      }
     });
   }
   dweight.write();
   dbias.write();
 }
 
-template <bool kCentered, class T>
+template <bool kCentered, bool kRebuilds, class T>
 void launch_backward(const Cuda& cuda, const NormBackward<T>& p) {
-  const bool whole = fits_packs(p.width, p.x, p.weight, p.dy, p.dsum, p.dx);
+  const bool whole = fits_packs(p.width, p.x, p.weight, p.bias, p.dy, p.dsum, p.dx, p.y);
   const RowBlock block = backward_block<T>(p.width, whole);
   const LaunchShape launch{grid_for(norm_row_blocks<T>(cuda, p.rows, p.width), 1),
                            block.threads_of_block(), pipeline_bytes(block, p.dsum ? 3 : 2)};
   with_row_shape<T>(block, [&](auto shape) {
-    XT_LAUNCH(cuda, launch, (norm_backward_rows<kCentered, decltype(shape), T>), p);
+    XT_LAUNCH(cuda, launch, (norm_backward_rows<kCentered, kRebuilds, decltype(shape), T>), p);
   });
 }
 
@@ -208,7 +226,11 @@ int64_t norm_row_blocks(const Cuda& cuda, int64_t rows, int64_t width) {
 template <class T>
 void norm_backward(const Cuda& cuda, const NormBackward<T>& p) {
   if (p.width == 0) return;
-  p.kind == NormKind::layer ? launch_backward<true>(cuda, p) : launch_backward<false>(cuda, p);
+  if (p.kind == NormKind::layer) {
+    p.y ? launch_backward<true, true>(cuda, p) : launch_backward<true, false>(cuda, p);
+  } else {
+    p.y ? launch_backward<false, true>(cuda, p) : launch_backward<false, false>(cuda, p);
+  }
 }
 
 template <class A>

@@ -10,12 +10,24 @@ namespace {
 constexpr int64_t kRowBlock = 64;      // rows whose weight gradients form one partial sum
 constexpr int64_t kColumnBlock = 256;  // columns of a task that adds up the partial sums
 
+// y = the row as normalised, scaled and shifted.
+template <class T>
+void write_normalized(const T* x, int64_t width, Accumulator<T> mean, Accumulator<T> rstd,
+                      const T* weight, const T* bias, T* y) {
+  using A = Accumulator<T>;
+#pragma omp simd
+  for (int64_t i = 0; i < width; ++i) {
+    const A x_hat = (static_cast<A>(x[i]) - mean) * rstd;
+    const A scaled = weight ? x_hat * static_cast<A>(weight[i]) : x_hat;
+    y[i] = static_cast<T>(bias ? scaled + static_cast<A>(bias[i]) : scaled);
+  }
+}
+
 template <class T>
 void forward_row(const NormForward<T>& p, int64_t row) {
   using A = Accumulator<T>;
   const int64_t width = p.width, start = row * width;
-  const T *x = p.x + start, *weight = p.weight, *bias = p.bias;
-  T* y = p.y + start;
+  const T* x = p.x + start;
   if (p.branch) {
     const T* branch = p.branch + start;
     T* sum = p.sum + start;
@@ -28,12 +40,7 @@ void forward_row(const NormForward<T>& p, int64_t row) {
   const bool centered = p.kind == NormKind::layer;
   const A mean = centered ? row_mean(x, width) : A{0};
   const A rstd = centered ? centered_rstd(x, width, mean, p.eps) : rms_rstd(x, width, p.eps);
-#pragma omp simd
-  for (int64_t i = 0; i < width; ++i) {
-    const A x_hat = (static_cast<A>(x[i]) - mean) * rstd;
-    const A scaled = weight ? x_hat * static_cast<A>(weight[i]) : x_hat;
-    y[i] = static_cast<T>(bias ? scaled + static_cast<A>(bias[i]) : scaled);
-  }
+  write_normalized(x, width, mean, rstd, p.weight, p.bias, p.y + start);
   if (centered) p.mean[row] = mean;
   p.rstd[row] = rstd;
 }
@@ -80,6 +87,7 @@ void input_gradient_row(const NormBackward<T>& p, int64_t row) {
     const A through_norm = rstd * (g - mean_g - x_hat * mean_gx);
     dx[i] = static_cast<T>(dsum ? static_cast<A>(dsum[i]) + through_norm : through_norm);
   }
+  if (p.y) write_normalized(x, width, mean, rstd, weight, p.bias, p.y + start);
 }
 
 }  // namespace
@@ -108,7 +116,7 @@ void norm_backward(const Cpu& cpu, const NormBackward<T>& p) {
     if (dbias) std::fill_n(dbias, p.width, 0);
     for (int64_t row = begin; row < end; ++row) {
       add_parameter_gradients(p, row, dweight, dbias);
-      if (p.dx) input_gradient_row(p, row);  // last: dx may be dy
+      if (p.dx) input_gradient_row(p, row);  // last: dx or y may be dy
     }
   });
 }

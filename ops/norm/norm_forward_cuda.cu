@@ -1,6 +1,7 @@
 #include "core/cuda/launch.h"
 #include "core/cuda/reduce.h"
 #include "core/cuda/row.h"
+#include "ops/norm/norm_affine_cuda.h"
 #include "ops/norm/norm_kernels.h"
 
 namespace xtrain {
@@ -46,17 +47,8 @@ __global__ void __launch_bounds__(kMostRowThreads, kAdd ? 1 : 2) normalize_rows(
       if constexpr (kAdd) shape.store(p.sum + start, column, pack_of<T>(y));
 #pragma unroll
       for (A& v : y.at) v = (v - mean) * rstd;
-      if (p.weight) {
-        const Values<T> weight = values_of(shape.load_constant(p.weight, column));
-#pragma unroll
-        for (int i = 0; i < kPackSize<T>; ++i) y.at[i] *= weight.at[i];
-      }
-      if (kCentered && p.bias) {
-        const Values<T> bias = values_of(shape.load_constant(p.bias, column));
-#pragma unroll
-        for (int i = 0; i < kPackSize<T>; ++i) y.at[i] += bias.at[i];
-      }
-      shape.store(p.y + start, column, pack_of<T>(y));
+      shape.store(p.y + start, column,
+                  affine_pack(shape, column, y, p.weight, kCentered ? p.bias : nullptr));
     });
     if (threadIdx.x == 0) {
       if (kCentered) p.mean[row] = mean;

@@ -32,11 +32,13 @@ struct NormBackward {
   int64_t rows, width;
   const T* x;  // what was normalised
   const T* weight;
+  const T* bias;  // read for y only
   const Accumulator<T>* mean;
   const Accumulator<T>* rstd;
   const T* dy;
   const T* dsum;  // added to dx; null: nothing is
   T* dx;          // may be dy or dsum; null: not wanted
+  T* y;           // set to the bits of forward; may be dy where dx is not; null: not wanted
   // The sums over each block of rows, [norm_row_blocks, width]; null: not wanted.
   Accumulator<T>* dweight;
   Accumulator<T>* dbias;

@@ -40,13 +40,23 @@ void check_arguments(const Context& ctx, const Tensor& qk, const Tensor& q_weigh
   }
 }
 
+// Whether x [B, T, C] can be read and written where it lies, with rows aligned as those of a tensor
+// of its own. A GPU takes others element by element, and would add them up in another order.
 bool has_even_rows(const Tensor& x) {
-  return x.stride(-1) == 1 && x.can_reshape({x.size(0) * x.size(1), x.size(2)});
+  constexpr int64_t kPackBytes = 16;
+  const Shape rows{x.size(0) * x.size(1), x.size(2)};
+  if (x.stride(-1) != 1 || !x.can_reshape(rows) || !x.is_aligned(kPackBytes)) return false;
+  return x.is_contiguous() || x.reshape(rows).stride(0) * size_of(x.dtype()) % kPackBytes == 0;
 }
 
 // x [B, T, C] as its tokens [B T, C], whose elements are contiguous.
 Tensor token_rows(const Context& ctx, const Tensor& x) {
-  return (has_even_rows(x) ? x : contiguous(ctx, x)).reshape({x.size(0) * x.size(1), x.size(2)});
+  Tensor even = x;
+  if (!has_even_rows(x)) {
+    even = empty_like(ctx, x);
+    copy(ctx, x, even);
+  }
+  return even.reshape({x.size(0) * x.size(1), x.size(2)});
 }
 
 class QkNormRopeNode final : public Node {  // qk, q_weight, k_weight -> y

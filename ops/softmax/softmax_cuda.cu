@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/cuda/exponential.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/reduce.h"
 #include "core/cuda/row.h"
@@ -23,13 +24,9 @@ __device__ Accumulator<T> exponential(Accumulator<T> x, Accumulator<T> shift) {
   return exp(x - shift);
 }
 
-// The special function unit errs far less than bf16 rounds.
 template <>
 __device__ float exponential<BFloat16>(float x, float shift) {
-  constexpr float kLog2e = 1.44269504f;
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"((x - shift) * kLog2e));
-  return y;
+  return approximate_exp(x - shift);
 }
 
 // To 0.72 units in the last place; 0 where the result is below e^-87. x - shift = n ln 2 + r + low,
@@ -37,14 +34,13 @@ __device__ float exponential<BFloat16>(float x, float shift) {
 // its Taylor polynomial of degree 7, whose remainder is below 2^-27, with 1 + r kept in two parts.
 template <>
 __device__ float exponential<float>(float x, float shift) {
-  constexpr float kLog2e = 1.44269504f;
   constexpr float kLn2High = 0.693145752f, kLn2Low = 1.42860677e-6f;  // their sum is ln 2
   constexpr float kLowest = -87.0f;
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
   constexpr float kRound = 12582912.0f;
   const float d = x - shift, back = d - x;
   const float lost = (x - (d - back)) - (shift + back);
-  const float shifted = fmaf(d, kLog2e, kRound), n = shifted - kRound;
+  const float shifted = fmaf(d, kLog2E, kRound), n = shifted - kRound;
   const float r = fmaf(n, -kLn2High, d), low = fmaf(n, -kLn2Low, lost), t = r + low;
   float p = 1.0f / 5040;
   p = fmaf(p, t, 1.0f / 720);

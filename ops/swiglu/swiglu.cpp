@@ -35,7 +35,7 @@ class SwigluNode final : public Node {
     dispatch(g.ctx(), dy, name(), [&](auto device, auto scalar) {
       using T = decltype(scalar);
       swiglu_backward(device, rows_of(dy), dy.size(-1), gate_up.data<T>(), dy.data<T>(),
-                      dgate_up.mutable_data<T>());
+                      dgate_up.mutable_data<T>(), static_cast<T*>(nullptr));
     });
     g.give(0, std::move(dgate_up));
   }

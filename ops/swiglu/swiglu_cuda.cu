@@ -29,9 +29,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <int kCount, class T>
+template <int kCount, bool kRebuilds, class T>
 __global__ void __launch_bounds__(kThreads)
-    gate_backward(int64_t n, int64_t width, const T* gate_up, const T* dy, T* dgate_up) {
+    gate_backward(int64_t n, int64_t width, const T* gate_up, const T* dy, T* dgate_up, T* y) {
   using A = Accumulator<T>;
   const int64_t step = int64_t{gridDim.x} * kThreads * kCount;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount; i < n; i += step) {
@@ -39,15 +39,17 @@ __global__ void __launch_bounds__(kThreads)
     const auto gate = load_elements<kCount>(gate_up + at);
     const auto up = load_elements<kCount>(gate_up + at + width);
     const auto upstream = load_elements<kCount>(dy + i);
-    Elements<A, kCount> dgate, dup;
+    Elements<A, kCount> dgate, dup, out;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       const A x = gate.at[j], d = upstream.at[j], s = sigmoid<T>(x);
       dgate.at[j] = d * up.at[j] * s * (1 + x * (1 - s));
       dup.at[j] = d * x * s;
+      if constexpr (kRebuilds) out.at[j] = times_sigmoid<T>(x, x) * up.at[j];
     }
     store_elements(dgate_up + at, dgate);
     store_elements(dgate_up + at + width, dup);
+    if constexpr (kRebuilds) store_elements(y + i, out);
   }
 }
 
@@ -64,17 +66,19 @@ void swiglu_forward(const Cuda& cuda, int64_t rows, int64_t width, const T* gate
 
 template <class T>
 void swiglu_backward(const Cuda& cuda, int64_t rows, int64_t width, const T* gate_up, const T* dy,
-                     T* dgate_up) {
-  const bool packs = fits_packs(width, gate_up, dy, dgate_up);
+                     T* dgate_up, T* y) {
+  const bool packs = fits_packs(width, gate_up, dy, dgate_up, y);
   const int count = packs ? kPackSize<T> : 1;
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(rows * width, kThreads * count), kThreads}),
-            (packs ? gate_backward<kPackSize<T>, T> : gate_backward<1, T>), rows * width, width,
-            gate_up, dy, dgate_up);
+  const auto kernel =
+      y ? (packs ? gate_backward<kPackSize<T>, true, T> : gate_backward<1, true, T>)
+        : (packs ? gate_backward<kPackSize<T>, false, T> : gate_backward<1, false, T>);
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(rows * width, kThreads * count), kThreads}), kernel,
+            rows * width, width, gate_up, dy, dgate_up, y);
 }
 
 #define XT_SWIGLU(T)                                                         \
   template void swiglu_forward(const Cuda&, int64_t, int64_t, const T*, T*); \
-  template void swiglu_backward(const Cuda&, int64_t, int64_t, const T*, const T*, T*);
+  template void swiglu_backward(const Cuda&, int64_t, int64_t, const T*, const T*, T*, T*);
 XT_SWIGLU(double)
 XT_SWIGLU(float)
 XT_SWIGLU(BFloat16)

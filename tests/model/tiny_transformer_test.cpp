@@ -111,21 +111,45 @@ TEST_CASE("the tape tells which nodes ran", "[model]") {
   Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
   CHECK(count(exec, "flash_attention") == 2);
   CHECK(count(exec, "softmax") == 0);
-  CHECK(count(exec, "add_norm") == 4);
+  CHECK(count(exec, "norm_linear") == 4);
   CHECK(count(exec, "qk_norm_rope") == 2);
-  CHECK(count(exec, "swiglu") == 2);
+  CHECK(count(exec, "linear") == 2);  // behind attention
+  CHECK(count(exec, "swiglu_linear") == 2);
+  CHECK(count(exec, "add_norm") == 1);
   CHECK(count(exec, "linear_cross_entropy") == 1);
   exec.fused = false;
-  for (const char* fat : {"add_norm", "qk_norm_rope", "swiglu", "linear_cross_entropy"}) {
+  for (const char* fat : {"norm_linear", "qk_norm_rope", "swiglu_linear", "swiglu", "add_norm",
+                          "linear_cross_entropy"}) {
     INFO(fat);
     CHECK(count(exec, fat) == 0);
   }
+  CHECK(count(exec, "linear") == 4 * 2 + 1);
   exec.attention = AttentionKind::composed;
   CHECK(count(exec, "flash_attention") == 0);
   CHECK(count(exec, "matmul") == 4);
   exec.recompute = RecomputeLevel::block;
   CHECK(count(exec, "recompute") == 2);
   CHECK(count(exec, "matmul") == 0);
+}
+
+TEST_CASE("fat nodes keep what they read and not what they project", "[model]") {
+  const Context ctx = cpu_context(1);
+  constexpr int64_t B = 2, T = 8;
+  const ModelConfig config = small_models()[0].config;
+  REQUIRE(config.model_type == ModelType::gpt2);  // whose other nodes are those of the twin
+  TinyTransformer model(ctx, config, Dtype::f32);
+  model.initialize(ctx, 3);
+  const TokenBatch batch = random_batch(ctx, B, T, config.vocab_size, 9);
+  const auto saved_bytes = [&](bool fused) {
+    Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
+    exec.fused = fused;
+    Tape tape(ctx);
+    model.logits(ctx, &tape, batch, exec);
+    return tape.saved_bytes();
+  };
+  const int64_t of_layer = 2 * config.hidden_size + config.intermediate_size;  // a token's elements
+  CHECK(saved_bytes(false) - saved_bytes(true) ==
+        config.num_hidden_layers * B * T * of_layer * size_of(Dtype::f32));
 }
 
 TEST_CASE("recompute of activations runs no product again and keeps what the activation reads",
@@ -137,19 +161,23 @@ TEST_CASE("recompute of activations runs no product again and keeps what the act
     TinyTransformer model(ctx, config, Dtype::f32);
     model.initialize(ctx, 3);
     const TokenBatch batch = random_batch(ctx, B, T, config.vocab_size, 9);
-    std::vector<std::string> nodes[2];
-    int64_t bytes[2];
-    for (const bool again : {false, true}) {
-      Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
-      if (again) exec.recompute = RecomputeLevel::activations;
-      Tape tape(ctx);
-      model.loss(ctx, &tape, batch, exec);
-      nodes[again] = tape.node_names();
-      bytes[again] = tape.saved_bytes();
+    for (const bool fused : {false, true}) {
+      std::vector<std::string> nodes[2];
+      int64_t bytes[2];
+      for (const bool again : {false, true}) {
+        Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
+        exec.fused = fused;
+        if (again) exec.recompute = RecomputeLevel::activations;
+        Tape tape(ctx);
+        model.loss(ctx, &tape, batch, exec);
+        nodes[again] = tape.node_names();
+        bytes[again] = tape.saved_bytes();
+      }
+      CHECK(nodes[true] == nodes[false]);
+      const int64_t activations =
+          config.num_hidden_layers * B * T * config.intermediate_size * size_of(Dtype::f32);
+      CHECK(bytes[false] - bytes[true] == (fused ? 0 : activations));  // fused ones are never kept
     }
-    CHECK(nodes[true] == nodes[false]);
-    CHECK(bytes[false] - bytes[true] ==
-          config.num_hidden_layers * B * T * config.intermediate_size * size_of(Dtype::f32));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "core/copy.h"
 #include "core/cuda/hopper/support.h"
 #include "ops/attention/flash_cuda_kernels.h"
+#include "ops/attention_run.h"
 #include "support/catch.h"
 #include "support/gpu.h"
 #include "support/op_tests.h"
@@ -52,9 +53,8 @@ Tensor random_tensor(const Context& ctx, const Shape& shape, uint64_t site, doub
   return cast(ctx, cast(ctx, from_host(ctx, values, shape), Dtype::bf16), Dtype::f64);
 }
 
-struct Inputs {
-  Tensor q, k, v, dy;
-};
+using Inputs = AttentionInputs;
+using Results = AttentionResults;
 
 // In f64 on the CPU.
 Inputs random_inputs(const Example& e) {
@@ -98,33 +98,12 @@ AttentionOptions options_of(const Context& ctx, const Example& e) {
   return options;
 }
 
-std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
-}
-
-struct Results {
-  std::vector<double> o, dq, dk, dv;
-
-  bool operator==(const Results&) const = default;
-};
-
+// In the training step 3, for dropout.
 Results run(Context ctx, const Inputs& in, const AttentionOptions& options, AttentionKind kind) {
   ctx.training = true;
   const Tensor step = from_host(ctx, std::vector<int64_t>{3}, {1});
   ctx.random = RandomKey{.seed = 17, .step = step.data<int64_t>()};
-  Tape tape(ctx);
-  const Var q = tape.leaf(in.q), k = tape.leaf(in.k), v = tape.leaf(in.v);
-  const Var o = attention(ctx, q, k, v, options, kind);
-  tape.backward(std::span(&o, 1), std::span(&in.dy, 1));
-  return Results{as_doubles(ctx, o.value), as_doubles(ctx, tape.grad(q)),
-                 as_doubles(ctx, tape.grad(k)), as_doubles(ctx, tape.grad(v))};
-}
-
-void check_close(const Results& got, const Results& reference, double limit) {
-  CHECK(relative_difference(got.o, reference.o) <= limit);
-  CHECK(relative_difference(got.dq, reference.dq) <= limit);
-  CHECK(relative_difference(got.dk, reference.dk) <= limit);
-  CHECK(relative_difference(got.dv, reference.dv) <= limit);
+  return run_attention(ctx, in, options, kind);
 }
 
 Results run_on_gpu(const Example& e, const Inputs& in, Dtype dtype, AttentionKind kind) {

@@ -1,5 +1,3 @@
-#include "ops/attention/attention.h"
-
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -7,6 +5,7 @@
 
 #include "core/copy.h"
 #include "core/error.h"
+#include "ops/attention_run.h"
 #include "support/catch.h"
 #include "support/op_tests.h"
 #include "support/tolerance.h"
@@ -24,41 +23,12 @@ Tensor random_tensor(const Context& ctx, const Shape& shape, uint64_t site, Dtyp
   return cast(ctx, cast(ctx, from_host(ctx, values, shape), Dtype::bf16), dtype);
 }
 
-// q, k, v and the upstream gradient.
-struct Inputs {
-  Tensor q, k, v, dy;
-};
+using Inputs = AttentionInputs;
+using Results = AttentionResults;
 
 Inputs random_inputs(const Context& ctx, const Shape& q, const Shape& kv, Dtype dtype) {
   return Inputs{random_tensor(ctx, q, 0, dtype), random_tensor(ctx, kv, 1, dtype),
                 random_tensor(ctx, kv, 2, dtype), random_tensor(ctx, q, 3, dtype)};
-}
-
-// o, dq, dk, dv.
-struct Results {
-  std::vector<double> o, dq, dk, dv;
-};
-
-std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
-}
-
-Results run(const Context& ctx, const Inputs& in, const AttentionOptions& options,
-            AttentionKind kind) {
-  Tape tape(ctx);
-  const Var q = tape.leaf(in.q), k = tape.leaf(in.k), v = tape.leaf(in.v);
-  const Var o = attention(ctx, q, k, v, options, kind);
-  CHECK(o.value.is_contiguous());
-  tape.backward(std::span(&o, 1), std::span(&in.dy, 1));
-  return Results{as_doubles(ctx, o.value), as_doubles(ctx, tape.grad(q)),
-                 as_doubles(ctx, tape.grad(k)), as_doubles(ctx, tape.grad(v))};
-}
-
-void check_close(const Results& got, const Results& reference, double limit) {
-  CHECK(relative_difference(got.o, reference.o) <= limit);
-  CHECK(relative_difference(got.dq, reference.dq) <= limit);
-  CHECK(relative_difference(got.dk, reference.dk) <= limit);
-  CHECK(relative_difference(got.dv, reference.dv) <= limit);
 }
 
 // Blocks with bytes that read as NaN in every floating type, inside and for a while behind.
@@ -140,11 +110,11 @@ TEST_CASE("flash attention of any length equals composed, whatever its memory he
       const Shape shape{1, length, 2, 64};
       AttentionOptions options;
       options.mask = causal_mask(ctx, 1, length, length);
-      const Results expected =
-          run(ctx, random_inputs(ctx, shape, shape, Dtype::f32), options, AttentionKind::composed);
+      const Results expected = run_attention(ctx, random_inputs(ctx, shape, shape, Dtype::f32),
+                                             options, AttentionKind::composed);
       options.mask = causal_mask(poisoned, 1, length, length);
-      const Results got = run(poisoned, random_inputs(poisoned, shape, shape, dtype), options,
-                              AttentionKind::flash);
+      const Results got = run_attention(poisoned, random_inputs(poisoned, shape, shape, dtype),
+                                        options, AttentionKind::flash);
       check_close(got, expected, dtype == Dtype::f32 ? 1e-4 : 2e-2);
     }
   }
@@ -158,8 +128,8 @@ TEST_CASE("attention takes every head_dim from 1 to 256 and refuses others", "[o
     for (int64_t head_dim : {1, 7, 16, 32, 64, 80, 96, 128, 192, 256}) {
       INFO(dtype << ", head_dim " << head_dim);
       const Inputs in = random_inputs(ctx, {1, 37, 4, head_dim}, {1, 37, 2, head_dim}, dtype);
-      check_close(run(ctx, in, options, AttentionKind::flash),
-                  run(ctx, in, options, AttentionKind::composed), twin_tolerance(dtype));
+      check_close(run_attention(ctx, in, options, AttentionKind::flash),
+                  run_attention(ctx, in, options, AttentionKind::composed), twin_tolerance(dtype));
     }
   }
   const Tensor wide = zeros(ctx, {1, 37, 2, 257}, Dtype::f32);
@@ -180,7 +150,7 @@ TEST_CASE("attention does not look at later tokens nor at other sequences", "[op
   options.mask = causal_mask(ctx, 2, length, length);
   const Inputs in = random_inputs(ctx, shape, shape, Dtype::f32);
   for (AttentionKind kind : kKinds) {
-    const std::vector<double> before = run(ctx, in, options, kind).o;
+    const std::vector<double> before = run_attention(ctx, in, options, kind).o;
     for (int64_t kept : {1, 15, 63, 64, 65, 129}) {
       INFO("the first " << kept << " tokens");
       Inputs changed = random_inputs(ctx, shape, shape, Dtype::f32);
@@ -188,7 +158,7 @@ TEST_CASE("attention does not look at later tokens nor at other sequences", "[op
         fill(ctx, x->slice(0, 0, 1).slice(1, kept, length - kept), -3.0);
         fill(ctx, x->slice(0, 1, 1), 5.0);
       }
-      const std::vector<double> after = run(ctx, changed, options, kind).o;
+      const std::vector<double> after = run_attention(ctx, changed, options, kind).o;
       CHECK(std::equal(before.begin(), before.begin() + kept * width, after.begin()));
       CHECK(before[kept * width] != after[kept * width]);
     }
@@ -205,7 +175,7 @@ TEST_CASE("attention of a batch equals that of its sequences alone", "[ops]") {
   options.mask.position_base = from_host(ctx, std::vector<int32_t>{50, 3, 0}, {batch});
   options.mask.key_length = from_host(ctx, std::vector<int32_t>{70, 23, 20}, {batch});
   for (AttentionKind kind : kKinds) {
-    const Results all = run(ctx, in, options, kind);
+    const Results all = run_attention(ctx, in, options, kind);
     Results joined;
     for (int64_t b = 0; b < batch; ++b) {
       const auto row = [&](const Tensor& x) { return x.slice(0, b, 1); };
@@ -214,7 +184,8 @@ TEST_CASE("attention of a batch equals that of its sequences alone", "[ops]") {
       AttentionOptions alone = options;
       alone.mask.position_base = row(options.mask.position_base);
       alone.mask.key_length = row(options.mask.key_length);
-      const Results r = run(one, {row(in.q), row(in.k), row(in.v), row(in.dy)}, alone, kind);
+      const Results r =
+          run_attention(one, {row(in.q), row(in.k), row(in.v), row(in.dy)}, alone, kind);
       joined.o.insert(joined.o.end(), r.o.begin(), r.o.end());
       joined.dq.insert(joined.dq.end(), r.dq.begin(), r.dq.end());
       joined.dk.insert(joined.dk.end(), r.dk.begin(), r.dk.end());
@@ -235,7 +206,7 @@ TEST_CASE("memory of flash attention grows with the length, of composed with its
     options.mask = causal_mask(ctx, 1, length, length);
     const Inputs in = random_inputs(ctx, shape, shape, Dtype::f32);
     ctx.allocator->reset_peak();
-    run(ctx, in, options, kind);
+    run_attention(ctx, in, options, kind);
     return static_cast<double>(ctx.allocator->peak_bytes());
   };
   CHECK(peak(1024, AttentionKind::flash) < 2.0 * peak(512, AttentionKind::flash));
@@ -267,7 +238,7 @@ TEST_CASE("attention that runs out of memory anywhere is a clean error", "[ops]"
     for (bool enough = false; !enough; ++blocks) {
       ctx.allocator = std::make_shared<ScarceAllocator>(blocks);
       try {
-        run(ctx, in, options, kind);
+        run_attention(ctx, in, options, kind);
         enough = true;
       } catch (const Error& error) {
         REQUIRE(std::string(error.what()).find("out of memory") != std::string::npos);
@@ -286,7 +257,7 @@ TEST_CASE("attention of huge scores stays finite", "[ops]") {
   options.scale = 1.0;
   options.mask = causal_mask(ctx, 1, 3, 3);
   for (AttentionKind kind : kKinds) {
-    const Results r = run(ctx, {q, k, v, v}, options, kind);
+    const Results r = run_attention(ctx, {q, k, v, v}, options, kind);
     CHECK(r.o == std::vector<double>{3, 3, 5});
     CHECK(r.dq == std::vector<double>{0, 0, 0});
     CHECK(r.dk == std::vector<double>{0, 0, 0});

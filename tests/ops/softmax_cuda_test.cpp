@@ -5,7 +5,7 @@
 
 #include "core/copy.h"
 #include "ops/op_case.h"
-#include "ops/softmax/softmax.h"
+#include "ops/softmax_run.h"
 #include "support/catch.h"
 #include "support/gpu.h"
 #include "support/op_tests.h"
@@ -14,8 +14,6 @@
 using namespace xtrain;
 
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 OpCase softmax_case(const Shape& shape, bool log, double low = -3.0, double high = 3.0) {
   OpCase c;
@@ -32,22 +30,10 @@ OpCase softmax_case(const Shape& shape, bool log, double low = -3.0, double high
   return c;
 }
 
-struct Result {
-  std::vector<float> y, dx;
-};
+using Result = RowResult;
 
-// One row in f32, forward and backward with upstream gradient 1, 2, 3, ...
 Result run_row(Var (*function)(const Context&, const Var&), const std::vector<float>& row) {
-  const Context& ctx = test_cuda_context();
-  const Shape shape{1, static_cast<int64_t>(row.size())};
-  std::vector<float> upstream(row.size());
-  std::iota(upstream.begin(), upstream.end(), 1.0f);
-  Tape tape(ctx);
-  const Var x = tape.leaf(from_host(ctx, row, shape));
-  const Var y = function(ctx, x);
-  const Tensor dy = from_host(ctx, upstream, shape);
-  tape.backward(std::span(&y, 1), std::span(&dy, 1));
-  return {to_host<float>(ctx, y.value), to_host<float>(ctx, tape.grad(x))};
+  return run_row(test_cuda_context(), function, row);
 }
 
 // Widths of one warp, one block, and more than a block holds.
@@ -118,12 +104,7 @@ TEST_CASE("an entry of minus infinity on the GPU has probability and gradient ze
 TEST_CASE("a row of only minus infinity on the GPU gives zero and zero gradient", "[cuda]") {
   for (int width : kWidths) {
     INFO(width);
-    const Result p = run_row(softmax, std::vector<float>(width, -kInfinity));
-    CHECK(p.y == std::vector<float>(width, 0.0f));
-    CHECK(p.dx == std::vector<float>(width, 0.0f));
-    const Result logs = run_row(log_softmax, std::vector<float>(width, -kInfinity));
-    CHECK(logs.y == std::vector<float>(width, -kInfinity));
-    CHECK(logs.dx == std::vector<float>(width, 0.0f));
+    check_row_of_minus_infinity(test_cuda_context(), width);
   }
 }
 

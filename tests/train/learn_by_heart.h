@@ -41,7 +41,8 @@ struct RowsToLearn {
 inline double overfit(const Context& ctx, TinyTransformer& model, const TokenBatch& batch,
                       const Exec& exec, double limit) {
   ParameterSet& parameters = model.parameters();
-  AdamW optimizer(ctx, parameters, {0.9, 0.99, 1e-8, 0.0}, {0, parameters.arena_size()});
+  AdamW optimizer(ctx, parameters, {0.9, 0.99, 1e-8, 0.0},
+                  {ArenaRange{0, parameters.arena_size()}});
   double loss = 0.0;
   for (int step = 1; step <= 600; ++step) {
     parameters.clear_grads();
@@ -71,6 +72,21 @@ inline void check_learns_by_heart(const Context& ctx, const ModelConfig& config,
   greedy.context_length = RowsToLearn::kLength;
   for (const auto& row : learnt.rows) {
     CHECK(sample(ctx, model, exec, {row[0]}, 1, greedy)[0] == row);
+  }
+}
+
+// The same for every kind of model, attention and dtype.
+inline void check_every_kind_learns_by_heart(const Context& ctx) {
+  for (const auto& [name, config] : small_models(RowsToLearn::kVocab, 16)) {
+    for (AttentionKind attention : {AttentionKind::composed, AttentionKind::flash}) {
+      for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+        INFO(name << ", attention " << static_cast<int>(attention) << ", " << dtype);
+        Exec exec;
+        exec.attention = attention;
+        exec.dtype = dtype;
+        check_learns_by_heart(ctx, config, exec);
+      }
+    }
   }
 }
 

@@ -31,7 +31,7 @@ struct Parameters {
 std::vector<std::vector<double>> state_after_ten_steps(const Context& ctx, Dtype dtype,
                                                        ArenaRange owned) {
   Parameters parameters(ctx, dtype);
-  AdamW optimizer(ctx, parameters.set, {0.9, 0.95, 1e-8, 0.1}, owned);
+  AdamW optimizer(ctx, parameters.set, {0.9, 0.95, 1e-8, 0.1}, {owned});
   for (int t = 1; t <= 10; ++t) {
     copy(ctx, parameters.random(ctx, t, std::pow(10.0, t - 5)), parameters.set.grads());
     const std::array<double, 3> scalars = optimizer.step_scalars(t, 1e-3 * t);
@@ -40,13 +40,9 @@ std::vector<std::vector<double>> state_after_ten_steps(const Context& ctx, Dtype
                    from_host(ctx, std::vector<double>{scale.norm, scale.factor, scale.finite, 3},
                              {kGradScaleFields}));
   }
-  std::vector<std::vector<double>> state = {doubles(ctx, parameters.set.values())};
-  for (const Parameter& p : parameters.set.list()) {
-    state.push_back(doubles(ctx, optimizer.master(p)));
-    state.push_back(doubles(ctx, optimizer.first_moment(p)));
-    state.push_back(doubles(ctx, optimizer.second_moment(p)));
-  }
-  return state;
+  const AdamWState state = optimizer.state(ctx);
+  return {doubles(ctx, parameters.set.values()), doubles(ctx, state.masters),
+          doubles(ctx, state.first_moments), doubles(ctx, state.second_moments)};
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST_CASE("AdamW leaves frozen parameters and padding alone", "[train]") {
   set.allocate(ctx, Dtype::f32);
   fill(ctx, set.values(), 7.0);
   fill(ctx, set.grads(), 1.0);
-  AdamW optimizer(ctx, set, {}, {0, set.arena_size()});
+  AdamW optimizer(ctx, set, {}, {ArenaRange{0, set.arena_size()}});
   take_step(ctx, optimizer, set, 1, 0.1);
   const std::vector<double> values = doubles(ctx, set.values());
   for (int64_t i = 0; i < set.arena_size(); ++i) {
@@ -113,6 +113,56 @@ TEST_CASE("the norm has the same bits for any number of threads", "[train]") {
     return to_host<double>(ctx, sum_of_squares(ctx, from_host(ctx, values, {100001})));
   };
   for (int threads : {2, 3, 8}) CHECK(squares(threads) == squares(1));
+}
+
+TEST_CASE("owners of parts do together what one owner does, each in memory for its part",
+          "[train]") {
+  const int64_t n = 40000, cut = 12345;
+  const RandomStream stream = random_stream(5, 0, 0);
+  std::vector<double> start(n), grads(n);
+  for (int64_t i = 0; i < n; ++i) {
+    start[i] = stream.uniform(0, i) - 0.5;
+    grads[i] = stream.uniform(1, i) - 0.5;
+  }
+  struct Outcome {
+    std::vector<double> values, masters, first, second;
+    int64_t bytes = 0;
+  };
+  for (Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+    const auto train = [&](const ArenaRanges& owned) {
+      const Context ctx = cpu_context(1);
+      OneParameter one(ctx, dtype, ParameterKind::matrix, start);
+      const int64_t bytes_before = ctx.allocator->current_bytes();
+      AdamW optimizer(ctx, one.set, {}, owned);
+      const int64_t bytes = ctx.allocator->current_bytes() - bytes_before;
+      for (int t = 1; t <= 3; ++t) {
+        one.set_grad(ctx, grads);
+        take_step(ctx, optimizer, one.set, t, 0.01);
+        optimizer.set_state(ctx, optimizer.state(ctx));  // changes nothing that is owned
+      }
+      const AdamWState state = optimizer.state(ctx);
+      return Outcome{doubles(ctx, one.parameter->value), doubles(ctx, state.masters),
+                     doubles(ctx, state.first_moments), doubles(ctx, state.second_moments), bytes};
+    };
+    const Outcome whole = train({{0, int64_t{1} << 40}});
+    const std::vector<ArenaRanges> parts = {{{0, 100}, {cut, cut + 5000}, {39000, 40000}},
+                                            {{100, cut}, {cut + 5000, 39000}}};
+    for (const ArenaRanges& owned : parts) {
+      INFO(dtype << ", from " << owned[0].begin);
+      const Outcome part = train(owned);
+      int64_t elements = 0;
+      for (ArenaRange range : owned) {
+        elements += range.end - range.begin;
+        for (int64_t i = range.begin; i < range.end; ++i) {
+          const bool same = part.values[i] == whole.values[i] &&
+                            part.masters[i] == whole.masters[i] &&
+                            part.first[i] == whole.first[i] && part.second[i] == whole.second[i];
+          if (!same) FAIL("element " << i << " differs");
+        }
+      }
+      CHECK(part.bytes < whole.bytes * elements / n + 10000);
+    }
+  }
 }
 
 TEST_CASE("learning rates follow their schedules", "[train]") {

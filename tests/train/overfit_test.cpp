@@ -6,18 +6,7 @@
 using namespace xtrain;
 
 TEST_CASE("every model kind learns one batch by heart and writes it down again", "[train]") {
-  const Context ctx = cpu_context(1);
-  for (const auto& [name, config] : small_models(RowsToLearn::kVocab, 16)) {
-    for (AttentionKind attention : {AttentionKind::composed, AttentionKind::flash}) {
-      for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-        INFO(name << ", attention " << static_cast<int>(attention) << ", " << dtype);
-        Exec exec;
-        exec.attention = attention;
-        exec.dtype = dtype;
-        check_learns_by_heart(ctx, config, exec);
-      }
-    }
-  }
+  check_every_kind_learns_by_heart(cpu_context(1));
 }
 
 TEST_CASE("samples depend on seed and options, and never on how many are drawn", "[train]") {

@@ -74,8 +74,9 @@ TEST_CASE("a step waits for its report alone, and copies no more than batches an
         queue->traffic = Traffic{};
         trainer.train_step();
         Traffic expected;
-        expected.copies_in = 2 + 2 * micro_steps;  // step and scalars; tokens and first sequence
-        expected.copies_out = 2;                   // sum of the losses, scale of the gradient
+        // Step, scalars and whether to stop; tokens and first sequence of every batch.
+        expected.copies_in = 3 + 2 * micro_steps;
+        expected.copies_out = 2;  // sums of the step, scale of the gradient
         // For the report, and for copies of batches before the last, whose memory is used again.
         expected.waits = 1 + micro_steps;
         CHECK(queue->traffic == expected);

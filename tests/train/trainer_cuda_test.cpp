@@ -198,18 +198,7 @@ TEST_CASE("a checkpoint of either device resumes on the other", "[cuda]") {
 
 TEST_CASE("on the GPU, every model kind learns one batch by heart and writes it down again",
           "[cuda]") {
-  const Context& ctx = test_cuda_context();
-  for (const auto& [name, config] : small_models(RowsToLearn::kVocab, 16)) {
-    for (AttentionKind attention : {AttentionKind::composed, AttentionKind::flash}) {
-      for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-        INFO(name << ", attention " << static_cast<int>(attention) << ", " << dtype);
-        Exec exec;
-        exec.attention = attention;
-        exec.dtype = dtype;
-        check_learns_by_heart(ctx, config, exec);
-      }
-    }
-  }
+  check_every_kind_learns_by_heart(test_cuda_context());
 }
 
 TEST_CASE("on the GPU, a gradient that is not finite changes nothing, and ten end the run",

@@ -202,7 +202,7 @@ TEST_CASE("the best validation is the least of all that metrics.jsonl holds", "[
   CHECK(best.step == 6);
 }
 
-TEST_CASE("a stop finishes the step and saves", "[train]") {
+TEST_CASE("a stop ends training with the next step, saved", "[train]") {
   const TemporaryFolder folder;
   const RunConfig run = small_run(folder.path.string());
   Context ctx = cpu_context(1);
@@ -217,8 +217,8 @@ TEST_CASE("a stop finishes the step and saves", "[train]") {
     std::string saved;
   } observer(stop);
   trainer.run(observer, stop);
-  CHECK(trainer.state().step == 3);
-  CHECK(fs::path(observer.saved).filename() == "step_00000003");
+  CHECK(trainer.state().step == 4);
+  CHECK(fs::path(observer.saved).filename() == "step_00000004");
   verify_checkpoint(observer.saved);
 }
 

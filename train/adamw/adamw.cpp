@@ -13,39 +13,116 @@ namespace xtrain {
 
 namespace {
 
+// Elements lie as far from a multiple of this among those owned as in the arenas, so that what is
+// aligned there is aligned here.
+constexpr int64_t kPlaceAlignment = kAllocationAlignment / 2;
+
+Tensor slice_of(const Tensor& arena, ArenaRange range, int64_t shift = 0) {
+  return arena.slice(0, range.begin - shift, range.end - range.begin);
+}
+
+}  // namespace
+
+AdamW::AdamW(const Context& ctx, ParameterSet& parameters, const AdamWOptions& options,
+             const ArenaRanges& owned)
+    : parameters_(parameters), options_(options) {
+  place(owned);
+  const Tensor& values = parameters.values();
+  const Dtype dtype = accumulator_dtype(values.dtype());
+  first_moments_ = zeros(ctx, {owned_size_}, dtype);
+  second_moments_ = zeros(ctx, {owned_size_}, dtype);
+  if (values.dtype() != dtype) {
+    masters_ = zeros(ctx, {owned_size_}, dtype);
+    collect(ctx, values, masters_);
+  }
+  pieces_ = make_pieces(ctx);
+}
+
+// --- what is owned -------------------------------------------------------------------------------
+
+void AdamW::place(const ArenaRanges& owned) {
+  for (ArenaRange range : owned) {
+    range.end = std::min(range.end, parameters_.arena_size());
+    if (range.begin >= range.end) continue;
+    check(owned_.empty() || range.begin >= owned_.back().range.end,
+          "adamw: owned ranges must be in order and not overlap; got one that begins at ",
+          range.begin);
+    const int64_t shift = (range.begin - owned_size_) / kPlaceAlignment * kPlaceAlignment;
+    owned_.push_back({range, shift});
+    owned_size_ = range.end - shift;
+  }
+}
+
+bool AdamW::owns_all() const {
+  return owned_.size() == 1 && owned_size_ == parameters_.arena_size();
+}
+
 // Cuts what is to be updated into pieces whose borders are multiples of kElementBlock in the
 // arenas, so that devices can walk through them in aligned steps.
-Tensor make_pieces(const Context& ctx, const ParameterSet& parameters, ArenaRange owned) {
+Tensor AdamW::make_pieces(const Context& ctx) const {
   std::vector<int64_t> rows;
-  for (const Parameter& p : parameters.list()) {
-    if (!p.trainable) continue;
-    const int64_t end = std::min(p.offset + numel_of(p.shape), owned.end);
+  for (const Parameter& p : parameters_.list()) {
     const bool decays = p.kind != ParameterKind::vector;
-    for (int64_t begin = std::max(p.offset, owned.begin); begin < end;) {
-      const int64_t border = std::min(end, (begin / kElementBlock + 1) * kElementBlock);
-      rows.insert(rows.end(), {begin, border, decays});
-      begin = border;
+    for (const auto& [range, shift] : owned_) {
+      const int64_t end = std::min(p.offset + numel_of(p.shape), range.end);
+      for (int64_t begin = std::max(p.offset, range.begin); p.trainable && begin < end;) {
+        const int64_t border = std::min(end, (begin / kElementBlock + 1) * kElementBlock);
+        rows.insert(rows.end(), {begin, border, decays, shift});
+        begin = border;
+      }
     }
   }
   const int64_t pieces = static_cast<int64_t>(rows.size()) / kArenaPieceFields;
   return from_host(ctx, rows, {pieces, kArenaPieceFields});
 }
 
-}  // namespace
+// An arena with the owned elements in their places.
+Tensor AdamW::spread(const Context& ctx, const Tensor& owned) const {
+  if (owns_all()) return owned;
+  const Tensor arena = zeros(ctx, parameters_.values().shape(), owned.dtype());
+  for (const auto& [range, shift] : owned_) {
+    copy(ctx, slice_of(owned, range, shift), slice_of(arena, range));
+  }
+  return arena;
+}
 
-AdamW::AdamW(const Context& ctx, ParameterSet& parameters, const AdamWOptions& options,
-             ArenaRange owned)
-    : parameters_(parameters),
-      options_(options),
-      masters_(cast(ctx, parameters.values(), accumulator_dtype(parameters.values().dtype()))),
-      first_moments_(zeros(ctx, masters_.shape(), masters_.dtype())),
-      second_moments_(zeros(ctx, masters_.shape(), masters_.dtype())),
-      pieces_(make_pieces(ctx, parameters, owned)) {}
+void AdamW::collect(const Context& ctx, const Tensor& arena, Tensor owned) const {
+  if (arena.shares_storage(owned)) return;
+  for (const auto& [range, shift] : owned_) {
+    copy(ctx, slice_of(arena, range), slice_of(owned, range, shift));
+  }
+}
+
+// --- state ---------------------------------------------------------------------------------------
+
+Tensor AdamW::masters(const Context& ctx) const {
+  return masters_.defined() ? spread(ctx, masters_) : parameters_.values();
+}
+
+AdamWState AdamW::state(const Context& ctx) const {
+  return {masters(ctx), spread(ctx, first_moments_), spread(ctx, second_moments_)};
+}
+
+void AdamW::set_state(const Context& ctx, const AdamWState& state) {
+  set_masters(ctx, state.masters);
+  collect(ctx, state.first_moments, first_moments_);
+  collect(ctx, state.second_moments, second_moments_);
+}
+
+void AdamW::set_masters(const Context& ctx, const Tensor& masters) {
+  if (!masters.shares_storage(parameters_.values())) copy(ctx, masters, parameters_.values());
+  if (masters_.defined()) collect(ctx, masters, masters_);
+}
 
 void AdamW::initialize(const Context& ctx, uint64_t seed) {
-  for (const Parameter& p : parameters_.list()) copy(ctx, initial_value(ctx, p, seed), master(p));
-  masters_changed(ctx);
+  const Tensor fresh = masters(ctx);
+  for (const Parameter& p : parameters_.list()) {
+    copy(ctx, initial_value(ctx, p, seed), parameters_.slice_of(fresh, p));
+  }
+  set_masters(ctx, fresh);
 }
+
+// --- steps ---------------------------------------------------------------------------------------
 
 std::array<double, 3> AdamW::step_scalars(int64_t step, double learning_rate) const {
   check(step >= 1, "adamw: steps count from 1; got ", step);
@@ -64,28 +141,18 @@ void AdamW::step(const Context& ctx, const Tensor& scalars, const Tensor& scale)
     using T = decltype(scalar);
     using A = Accumulator<T>;
     AdamWArenas<T> arenas;
+    arenas.values = Tensor(parameters_.values()).template mutable_data<T>();
     arenas.grads = parameters_.grads().template data<A>();
-    arenas.w = masters_.template mutable_data<A>();
+    if constexpr (std::is_same_v<T, A>) {
+      arenas.masters = arenas.values;
+    } else {
+      arenas.masters = masters_.template mutable_data<A>();
+    }
     arenas.m = first_moments_.template mutable_data<A>();
     arenas.v = second_moments_.template mutable_data<A>();
-    arenas.values = Tensor(parameters_.values()).template mutable_data<T>();
     adamw_update(device, options_, scalars.data<double>(), scale.data<double>(), pieces_.size(0),
                  pieces_.data<int64_t>(), arenas);
   });
-}
-
-Tensor AdamW::master(const Parameter& p) const {
-  return parameters_.slice_of(masters_, p);
-}
-Tensor AdamW::first_moment(const Parameter& p) const {
-  return parameters_.slice_of(first_moments_, p);
-}
-Tensor AdamW::second_moment(const Parameter& p) const {
-  return parameters_.slice_of(second_moments_, p);
-}
-
-void AdamW::masters_changed(const Context& ctx) {
-  if (!masters_.shares_storage(parameters_.values())) copy(ctx, masters_, parameters_.values());
 }
 
 }  // namespace xtrain

@@ -10,6 +10,7 @@
 // f64 every device computes the same bits.
 
 #include <array>
+#include <vector>
 
 #include "autodiff/parameter.h"
 #include "train/replica.h"
@@ -20,12 +21,19 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
 
+// What a checkpoint keeps besides the values: arenas [arena_size] in f64 for f64, else f32.
+struct AdamWState {
+  Tensor masters;  // the weights in full precision
+  Tensor first_moments, second_moments;
+};
+
 class AdamW {
  public:
-  // Moments are zero, masters are the parameters' values. Updates only elements of `owned` and of
-  // the parameters that are trainable now.
+  // Moments are zero, masters are the parameters' values. Updates only elements of `owned`, ranges
+  // that do not overlap, and of the parameters that are trainable now; keeps moments and masters of
+  // `owned` only.
   AdamW(const Context& ctx, ParameterSet& parameters, const AdamWOptions& options,
-        ArenaRange owned);
+        const ArenaRanges& owned);
 
   // Fresh weights (see initial_value): the masters unrounded, the values rounded from them.
   void initialize(const Context& ctx, uint64_t seed);
@@ -39,19 +47,34 @@ class AdamW {
   // not finite nothing changes.
   void step(const Context& ctx, const Tensor& scalars, const Tensor& scale);
 
-  // What a checkpoint keeps of a parameter, as views: its weights in full precision and its
-  // moments. Whoever writes masters must call masters_changed().
-  Tensor master(const Parameter& parameter) const;
-  Tensor first_moment(const Parameter& parameter) const;
-  Tensor second_moment(const Parameter& parameter) const;
-  void masters_changed(const Context& ctx);
+  // The arenas as they are; written to, they must go to set_state. Where not all is owned these are
+  // copies, in which what is not owned has moments 0 and masters 0 or, where values are their own
+  // masters, the values.
+  AdamWState state(const Context& ctx) const;
+  Tensor masters(const Context& ctx) const;
+  // Takes over what is owned, and rounds all values from the masters.
+  void set_state(const Context& ctx, const AdamWState& state);
 
  private:
+  // A range of the arenas and how far before it its elements lie among those owned.
+  struct Owned {
+    ArenaRange range;
+    int64_t shift = 0;
+  };
+  void place(const ArenaRanges& owned);
+  Tensor make_pieces(const Context& ctx) const;
+  bool owns_all() const;
+  Tensor spread(const Context& ctx, const Tensor& owned) const;
+  void collect(const Context& ctx, const Tensor& arena, Tensor owned) const;
+  void set_masters(const Context& ctx, const Tensor& masters);
+
   ParameterSet& parameters_;
   AdamWOptions options_;
-  Tensor masters_;  // the values themselves unless they are bf16
-  Tensor first_moments_, second_moments_;
-  Tensor pieces_;  // [n, 3] i64 on the device: what to update, see adamw_kernels.h
+  std::vector<Owned> owned_;
+  int64_t owned_size_ = 0;  // elements, gaps for alignment included
+  Tensor masters_;          // [owned_size] for bf16; else undefined: values are their own masters
+  Tensor first_moments_, second_moments_;  // [owned_size]
+  Tensor pieces_;  // [n, 4] i64 on the device: what to update, see adamw_kernels.h
 };
 
 }  // namespace xtrain

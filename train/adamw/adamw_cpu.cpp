@@ -1,5 +1,3 @@
-#include <type_traits>
-
 #include "core/parallel.h"
 #include "train/adamw/adamw_kernels.h"
 #include "train/clip_kernels.h"
@@ -17,10 +15,12 @@ void adamw_update(const Cpu& cpu, const AdamWOptions& options, const double* sca
   parallel_for(cpu, pieces, [&](int64_t i) {
     const ArenaPiece piece = piece_at(table, i);
     const A decay = piece.decays ? factors.decay : A{0};
+    const int64_t shift = piece.shift;
 #pragma omp simd
     for (int64_t j = piece.begin; j < piece.end; ++j) {
-      adamw_element(factors, decay, arenas.grads[j], arenas.w[j], arenas.m[j], arenas.v[j]);
-      if constexpr (!std::is_same_v<T, A>) arenas.values[j] = static_cast<T>(arenas.w[j]);
+      A& w = arenas.master(j, shift);
+      adamw_element(factors, decay, arenas.grads[j], w, arenas.m[j - shift], arenas.v[j - shift]);
+      if constexpr (AdamWArenas<T>::kRounds) arenas.values[j] = static_cast<T>(w);
     }
   });
 }

@@ -17,23 +17,26 @@ struct alignas(kGroup<T> * sizeof(T)) ValueGroup {
 
 template <class T, class A>
 __device__ void update_one(const AdamWFactors<A>& factors, A decay, const AdamWArenas<T>& arenas,
-                           int64_t i) {
-  adamw_element(factors, decay, arenas.grads[i], arenas.w[i], arenas.m[i], arenas.v[i]);
-  if constexpr (!std::is_same_v<T, A>) arenas.values[i] = static_cast<T>(arenas.w[i]);
+                           int64_t i, int64_t shift) {
+  A& w = arenas.master(i, shift);
+  adamw_element(factors, decay, arenas.grads[i], w, arenas.m[i - shift], arenas.v[i - shift]);
+  if constexpr (!std::is_same_v<T, A>) arenas.values[i] = static_cast<T>(w);
 }
 
 template <class T, class A>
 __device__ void update_group(const AdamWFactors<A>& factors, A decay, const AdamWArenas<T>& arenas,
-                             int64_t i) {
+                             int64_t i, int64_t shift) {
+  A *w_at = &arenas.master(i, shift), *m_at = arenas.m + (i - shift),
+    *v_at = arenas.v + (i - shift);
   const Pack<A> g = load_pack_streaming(arenas.grads + i);
-  Pack<A> w = load_pack(arenas.w + i), m = load_pack(arenas.m + i), v = load_pack(arenas.v + i);
+  Pack<A> w = load_pack(w_at), m = load_pack(m_at), v = load_pack(v_at);
 #pragma unroll
   for (int j = 0; j < kGroup<T>; ++j) {
     adamw_element(factors, decay, g.value[j], w.value[j], m.value[j], v.value[j]);
   }
-  store_pack(arenas.w + i, w);
-  store_pack(arenas.m + i, m);
-  store_pack(arenas.v + i, v);
+  store_pack(w_at, w);
+  store_pack(m_at, m);
+  store_pack(v_at, v);
   if constexpr (!std::is_same_v<T, A>) {
     ValueGroup<T> values;
 #pragma unroll
@@ -58,11 +61,11 @@ __global__ void adamw_pieces(AdamWOptions options, const double* scalars, const 
     for (int64_t group = first + threadIdx.x; group < end; group += blockDim.x) {
       const int64_t i = group * kGroup<T>;
       if (i >= piece.begin && i + kGroup<T> <= piece.end) {
-        update_group(factors, decay, arenas, i);
+        update_group(factors, decay, arenas, i, piece.shift);
         continue;
       }
       for (int64_t j = max(i, piece.begin); j < min(i + kGroup<T>, piece.end); ++j) {
-        update_one(factors, decay, arenas, j);
+        update_one(factors, decay, arenas, j, piece.shift);
       }
     }
   }

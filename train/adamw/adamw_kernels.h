@@ -2,6 +2,7 @@
 // The kernel of adamw.h over the arenas of all parameters.
 
 #include <cmath>
+#include <type_traits>
 
 #include "core/dispatch.h"
 #include "train/adamw/adamw.h"
@@ -9,24 +10,30 @@
 
 namespace xtrain {
 
-// Elements [begin, end) of the arenas, all of one parameter. A table holds pieces as rows of three
-// i64.
+// Elements [begin, end) of the arenas, all of one parameter. Their moments, and their masters
+// unless these are the values, lie `shift` before that. A table holds pieces as rows of four i64.
 struct ArenaPiece {
-  int64_t begin, end, decays;
+  int64_t begin, end, decays, shift;
 };
-inline constexpr int64_t kArenaPieceFields = 3;
+inline constexpr int64_t kArenaPieceFields = 4;
 
 XT_HOST_DEVICE inline ArenaPiece piece_at(const int64_t* table, int64_t i) {
   const int64_t* row = table + i * kArenaPieceFields;
-  return {row[0], row[1], row[2]};
+  return {row[0], row[1], row[2], row[3]};
 }
 
-// The arenas. Elements outside of the pieces, padding too, are neither read nor written.
+// Elements outside of the pieces, padding too, are neither read nor written.
 template <class T, class A = Accumulator<T>>
 struct AdamWArenas {
+  T* values;
   const A* grads;
-  A *w, *m, *v;
-  T* values;  // w rounded; w itself where T is A
+  A *masters, *m, *v;  // masters: the values where T is A
+
+  static constexpr bool kRounds = !std::is_same_v<T, A>;  // values are rounded masters
+  // Where element i of the arenas has its master.
+  XT_HOST_DEVICE A& master(int64_t i, int64_t shift) const {
+    return masters[kRounds ? i - shift : i];
+  }
 };
 
 // One step on the pieces; `scalars` and `scale` as in AdamW::step.

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/mapped_file.h"
 
@@ -170,12 +169,6 @@ Vocabulary Vocabulary::from_json(std::string_view json_text, const std::string& 
     known.push_back(value);
   }
   return vocabulary;
-}
-
-void Vocabulary::save(const std::string& path) const {
-  AtomicFile file(path);
-  file.write(to_json());
-  file.commit();
 }
 
 Vocabulary Vocabulary::load(const std::string& path) {

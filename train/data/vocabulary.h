@@ -40,9 +40,6 @@ class Vocabulary {
 
   std::string to_json() const;
   static Vocabulary from_json(std::string_view json, const std::string& where);
-
-  // The file appears whole or not at all.
-  void save(const std::string& path) const;
   static Vocabulary load(const std::string& path);
 
  private:

@@ -81,12 +81,11 @@ TEST_CASE("vocabulary: an id outside it cannot be written") {
   CHECK_THROWS_AS(Vocabulary::bytes().decode(negative), Error);
 }
 
-TEST_CASE("vocabulary: saved and loaded, it is the same, with either kind of line end") {
+TEST_CASE("vocabulary: written and loaded, it is the same, with either kind of line end") {
   const TemporaryFolder folder;
   const std::string text = "a\r\nb\n\n\n  c\t\u00a0d\"\\";
   for (const Vocabulary& original : {chars_of(text), Vocabulary::bytes(), Vocabulary::ids(300)}) {
-    const std::string path = folder.file("vocabulary.json");
-    original.save(path);
+    const std::string path = folder.write("vocabulary.json", original.to_json());
     std::string with_crlf;
     for (const char c : original.to_json()) with_crlf += c == '\n' ? "\r\n"s : std::string(1, c);
     for (const Vocabulary& loaded :

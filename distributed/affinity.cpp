@@ -1,0 +1,54 @@
+#include "distributed/affinity.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace xtrain {
+
+std::vector<int> allowed_cores() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof(mask), &mask) != 0) return {0};
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &mask)) cores.push_back(core);
+  }
+  return cores;
+}
+
+void stay_on(const std::vector<int>& cores) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  for (const int core : cores) CPU_SET(core, &mask);
+  sched_setaffinity(0, sizeof(mask), &mask);
+}
+
+std::vector<int> share_of(const std::vector<int>& cores, int index, int count) {
+  const int all = static_cast<int>(cores.size());
+  if (all < count) return {cores[static_cast<size_t>(index % all)]};
+  const auto border = [&](int i) { return cores.begin() + int64_t{all} * i / count; };
+  return {border(index), border(index + 1)};
+}
+
+std::string core_list(const std::vector<int>& cores) {
+  std::string list;
+  for (size_t i = 0; i < cores.size();) {
+    size_t last = i;
+    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
+    if (!list.empty()) list += ",";
+    list += std::to_string(cores[i]);
+    if (last > i) list += "-" + std::to_string(cores[last]);
+    i = last + 1;
+  }
+  return list;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace xtrain

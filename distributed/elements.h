@@ -1,0 +1,46 @@
+#pragma once
+// A contiguous tensor as what carries bytes between ranks sees it.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/tensor.h"
+
+namespace xtrain {
+
+struct Elements {
+  std::byte* bytes = nullptr;  // on the tensor's device
+  int64_t count = 0;
+  Dtype dtype = Dtype::f32;
+
+  // Elements [begin, end), as far as they exist.
+  Elements part(int64_t begin, int64_t end) const;
+  std::span<std::byte> span() const;
+};
+
+// The tensor must outlive the result. Error naming the operation when it is not contiguous or lies
+// elsewhere. Counts as a write.
+Elements elements_of(Tensor& x, const Device& device, const char* operation);
+
+// Calls f(T{}) with the scalar of any dtype.
+template <class F>
+void with_scalar(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::f64:
+      return f(double{});
+    case Dtype::f32:
+      return f(float{});
+    case Dtype::bf16:
+      return f(BFloat16{});
+    case Dtype::i32:
+      return f(int32_t{});
+    case Dtype::i64:
+      return f(int64_t{});
+  }
+}
+
+// Error naming the operation unless values are `size` parts like own.
+void check_own_part(const Tensor& own, const Tensor& values, int size, const char* operation);
+
+}  // namespace xtrain

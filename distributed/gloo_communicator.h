@@ -1,0 +1,18 @@
+#pragma once
+// Ranks that are processes on one or more hosts and exchange bytes over TCP by Gloo.
+
+#include <memory>
+
+#include "distributed/backend.h"
+#include "distributed/communicator.h"
+#include "distributed/key_value_store.h"
+
+namespace xtrain {
+
+// Connects this rank with all others, whose addresses come through the store; all ranks call this.
+// The store is not used afterwards. Errors when that fails. Only in builds with Gloo: see
+// backend.h.
+std::unique_ptr<Communicator> gloo_communicator(const ConnectOptions& options,
+                                                KeyValueStore& store);
+
+}  // namespace xtrain

@@ -1,0 +1,103 @@
+#include "ops/activation_linear/activation_linear.h"
+
+#include "core/copy.h"
+#include "ops/activation/activation_kernels.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/linear_products.h"
+#include "ops/optional_data.h"
+#include "ops/swiglu/swiglu.h"
+#include "ops/swiglu/swiglu_kernels.h"
+
+namespace xtrain {
+namespace {
+
+// The kinds of f: the value of a contiguous x, and dx with, where y is defined, that value again.
+struct PlainActivation {
+  Activation kind;
+
+  const char* name() const { return "activation_linear"; }
+  Tensor value(const Context& ctx, const Tensor& x) const { return activation(ctx, x, kind).value; }
+  void backward(const Context& ctx, const Tensor& x, const Tensor& dy, Tensor dx, Tensor y) const {
+    dispatch(ctx, x, name(), [&](auto device, auto scalar) {
+      using T = decltype(scalar);
+      activation_backward(device, kind, x.numel(), x.data<T>(), dy.data<T>(), dx.mutable_data<T>(),
+                          mutable_data_or_null<T>(y));
+    });
+  }
+};
+
+struct Swiglu {
+  const char* name() const { return "swiglu_linear"; }
+  Tensor value(const Context& ctx, const Tensor& x) const { return swiglu(ctx, x).value; }
+  void backward(const Context& ctx, const Tensor& x, const Tensor& dy, Tensor dx, Tensor y) const {
+    const Shape rows = rows_shape(dy);
+    dispatch(ctx, x, name(), [&](auto device, auto scalar) {
+      using T = decltype(scalar);
+      swiglu_backward(device, rows[0], rows[1], x.data<T>(), dy.data<T>(), dx.mutable_data<T>(),
+                      mutable_data_or_null<T>(y));
+    });
+  }
+};
+
+template <class F>
+class ActivationLinearNode final : public Node {  // x, weight, bias -> y
+ public:
+  ActivationLinearNode(const F& f, const Tensor& x, const Shape& hidden, const Tensor& weight)
+      : f_(f), x_(*this, x), hidden_(hidden), weight_(*this, weight) {}
+  const char* name() const override { return f_.name(); }
+
+  void backward(Gradients& g) override {
+    const Context& ctx = g.ctx();
+    const Tensor dy = as_rows(ctx, contiguous(ctx, g.take(0)));
+    give_bias_gradient(g, 2, dy);
+    const Tensor x = x_.release();
+    if (!g.wanted(0)) {
+      if (g.wanted(1)) give_weight_gradient(g, 1, dy, f_.value(ctx, x));
+      return;
+    }
+    const Tensor dhidden = input_gradient(ctx, dy, *weight_, hidden_);
+    const Tensor hidden = g.wanted(1) ? dhidden : Tensor();  // from here on, in the same memory
+    Tensor dx = reuse_or_empty(ctx, x);
+    f_.backward(ctx, x, dhidden, dx, hidden);
+    g.give(0, std::move(dx));
+    if (g.wanted(1)) give_weight_gradient(g, 1, dy, hidden);
+  }
+
+ private:
+  F f_;
+  Saved x_;
+  Shape hidden_;  // of f(x)
+  Saved weight_;
+};
+
+template <class F>
+Var record_activation_linear(const Context& ctx, const F& f, const Var& x, const Var& weight,
+                             const Var& bias) {
+  const Tensor input = contiguous(ctx, x.value), hidden = f.value(ctx, input);
+  const Tensor y = linear_value(ctx, hidden, weight.value, bias.value);
+  return record<ActivationLinearNode<F>>({x, weight, bias}, y, f, input, hidden.shape(),
+                                         weight.value);
+}
+
+}  // namespace
+
+Var activation_linear(const Context& ctx, const Var& x, Activation kind, const Var& weight,
+                      const Var& bias) {
+  return record_activation_linear(ctx, PlainActivation{kind}, x, weight, bias);
+}
+
+Var swiglu_linear(const Context& ctx, const Var& gate_up, const Var& weight, const Var& bias) {
+  return record_activation_linear(ctx, Swiglu{}, gate_up, weight, bias);
+}
+
+Var activation_linear_composed(const Context& ctx, const Var& x, Activation kind, const Var& weight,
+                               const Var& bias) {
+  return linear(ctx, activation(ctx, x, kind), weight, bias);
+}
+
+Var swiglu_linear_composed(const Context& ctx, const Var& gate_up, const Var& weight,
+                           const Var& bias) {
+  return linear(ctx, swiglu_composed(ctx, gate_up), weight, bias);
+}
+
+}  // namespace xtrain

@@ -1,0 +1,78 @@
+#include "ops/linear/linear_products.h"
+
+#include "core/copy.h"
+#include "core/error.h"
+#include "core/gemm.h"
+#include "ops/linear/linear_kernels.h"
+
+namespace xtrain {
+namespace {
+
+void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check(x.rank() >= 1 && weight.rank() == 2,
+        "linear: x must be [..., in] and weight [out, in]; got ", x.shape(), " and ",
+        weight.shape());
+  check(x.size(-1) == weight.size(1), "linear: inner sizes must agree; got x ", x.shape(),
+        " and weight ", weight.shape());
+  check(x.dtype() == weight.dtype(), "linear: dtypes must be equal; got x ", x.dtype(),
+        " and weight ", weight.dtype());
+  if (!bias.defined()) return;
+  check(bias.shape() == Shape{weight.size(0)}, "linear: bias must have shape (", weight.size(0),
+        ") beside weight ", weight.shape(), "; got ", bias.shape());
+  check(bias.dtype() == x.dtype(), "linear: dtypes must be equal; got x ", x.dtype(), " and bias ",
+        bias.dtype());
+}
+
+void write_dbias(const Context& ctx, const Tensor& dy, Tensor dbias, bool accumulate) {
+  Tensor sums = contiguous(ctx, dbias);
+  dispatch(ctx, dy, "linear", [&](auto device, auto scalar) {
+    using T = decltype(scalar);
+    column_sums(device, dy.size(0), dy.size(1), dy.data<T>(), accumulate,
+                sums.mutable_data<Accumulator<T>>());
+  });
+  if (!sums.shares_storage(dbias)) copy(ctx, sums, dbias);
+}
+
+}  // namespace
+
+Shape rows_shape(const Tensor& x) {
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < x.rank(); ++i) rows *= x.size(i);
+  return {rows, x.size(-1)};
+}
+
+Tensor as_rows(const Context& ctx, const Tensor& x) {
+  const Shape shape = rows_shape(x);
+  return (x.can_reshape(shape) ? x : contiguous(ctx, x)).reshape(shape);
+}
+
+Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_arguments(x, weight, bias);
+  Shape shape = x.shape();
+  shape[shape.rank() - 1] = weight.size(0);
+  Tensor y = empty(ctx, shape, x.dtype());
+  if (bias.defined()) copy(ctx, bias.expand(shape), y);
+  gemm(ctx, as_rows(ctx, x), weight.transpose(0, 1), y.reshape(rows_shape(y)), 1.0,
+       bias.defined() ? 1.0 : 0.0);
+  return y;
+}
+
+Tensor input_gradient(const Context& ctx, const Tensor& dy, const Tensor& weight, const Shape& x) {
+  const Tensor dx = empty(ctx, x, dy.dtype());
+  gemm(ctx, dy, weight, dx.reshape(rows_shape(dx)));
+  return dx;
+}
+
+void give_weight_gradient(Gradients& g, int input, const Tensor& dy, const Tensor& x) {
+  const Context& ctx = g.ctx();
+  g.write_as(input, accumulator_dtype(dy.dtype()), [&](Tensor dweight, bool accumulate) {
+    gemm(ctx, dy.transpose(0, 1), as_rows(ctx, x), dweight, 1.0, accumulate ? 1.0 : 0.0);
+  });
+}
+
+void give_bias_gradient(Gradients& g, int input, const Tensor& dy) {
+  g.write_as(input, accumulator_dtype(dy.dtype()),
+             [&](Tensor dbias, bool accumulate) { write_dbias(g.ctx(), dy, dbias, accumulate); });
+}
+
+}  // namespace xtrain

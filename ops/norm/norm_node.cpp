@@ -1,0 +1,102 @@
+#include "ops/norm/norm_node.h"
+
+#include <algorithm>
+
+#include "core/copy.h"
+#include "ops/norm/norm_kernels.h"
+#include "ops/optional_data.h"
+
+namespace xtrain {
+namespace {
+
+void check_vector(const char* op, const char* what, const Tensor& x, const Tensor& vector) {
+  if (!vector.defined()) return;
+  const Shape shape{x.size(-1)};
+  check(vector.shape() == shape, op, ": ", what, " must have shape ", shape, ", the width of x ",
+        x.shape(), "; got ", vector.shape());
+  check(vector.dtype() == x.dtype(), op, ": ", what, " must have the dtype of x, ", x.dtype(),
+        "; got ", vector.dtype());
+}
+
+void check_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, NormKind kind,
+                double eps) {
+  const char* op = name_of(kind);
+  check(x.defined() && x.rank() >= 1, op, ": x must have a last dimension to normalise over");
+  check(eps > 0.0, op, ": eps must be positive; got ", eps);
+  check(kind == NormKind::layer || !bias.defined(), op, ": has no bias; got one of shape ",
+        bias.shape());
+  check_vector(op, "weight", x, weight);
+  check_vector(op, "bias", x, bias);
+}
+
+int64_t row_count(const Tensor& x) {
+  return x.numel() / std::max<int64_t>(x.size(-1), 1);
+}
+
+}  // namespace
+
+NormResult normalize(const Context& ctx, const char* op, const Tensor& x, const Tensor& branch,
+                     const Tensor& weight, const Tensor& bias, NormKind kind, double eps) {
+  check_norm(x, weight, bias, kind, eps);
+  check(!branch.defined() || (branch.shape() == x.shape() && branch.dtype() == x.dtype()), op,
+        ": x and branch must have one shape and dtype; got ", x.shape(), " ", x.dtype(), " and ",
+        branch.shape(), " ", branch.dtype());
+  const Tensor first = contiguous(ctx, x), second = contiguous(ctx, branch);
+  const Dtype statistics = accumulator_dtype(x.dtype());
+  const int64_t rows = row_count(x);
+  NormResult r;
+  r.weight = contiguous(ctx, weight);
+  r.bias = contiguous(ctx, bias);
+  r.x = branch.defined() ? empty_like(ctx, first) : first;
+  r.y = empty_like(ctx, first);
+  if (kind == NormKind::layer) r.mean = empty(ctx, {rows}, statistics);
+  r.rstd = empty(ctx, {rows}, statistics);
+  Tensor sum = branch.defined() ? r.x : Tensor();
+  dispatch(ctx, first, name_of(kind), [&](auto device, auto scalar) {
+    using T = decltype(scalar);
+    using A = Accumulator<T>;
+    norm_forward(device, NormForward<T>{kind, rows, x.size(-1), eps, first.data<T>(),
+                                        data_or_null<T>(second), mutable_data_or_null<T>(sum),
+                                        data_or_null<T>(r.weight), data_or_null<T>(r.bias),
+                                        r.y.mutable_data<T>(), mutable_data_or_null<A>(r.mean),
+                                        r.rstd.mutable_data<A>()});
+  });
+  return r;
+}
+
+Tensor NormBase::through_norm(Gradients& g, const Tensor& dy, const Tensor& dsum, bool dx_wanted,
+                              int weight_input, const Rebuilt& rebuilt) const {
+  const Context& ctx = g.ctx();
+  Tensor y = rebuilt.y, dx;
+  if (y.defined() && !dsum.defined()) {
+    dx = empty_like(ctx, dy);
+  } else if (y.defined() || dx_wanted) {
+    dx = reuse_or_empty(ctx, dsum.defined() ? dsum : dy);
+  }
+  dispatch(ctx, *x_, name(), [&](auto device, auto scalar) {
+    using T = decltype(scalar);
+    using A = Accumulator<T>;
+    const int64_t rows = row_count(*x_), width = x_->size(-1);
+    const Shape blocks{norm_row_blocks<T>(device, rows, width), width};
+    Tensor partial[2];  // of the gradients of weight and bias
+    for (int i : {0, 1}) {
+      if (g.wanted(weight_input + i)) partial[i] = empty(ctx, blocks, dtype_of<A>);
+    }
+    norm_backward(
+        device,
+        NormBackward<T>{kind_, rows, width, x_->data<T>(), data_or_null<T>(*weight_),
+                        data_or_null<T>(rebuilt.bias), data_or_null<A>(*mean_), rstd_->data<A>(),
+                        dy.data<T>(), data_or_null<T>(dsum), mutable_data_or_null<T>(dx),
+                        mutable_data_or_null<T>(y), mutable_data_or_null<A>(partial[0]),
+                        mutable_data_or_null<A>(partial[1])});
+    for (int i : {0, 1}) {
+      g.write_as(weight_input + i, dtype_of<A>, [&](Tensor target, bool accumulate) {
+        sum_rows(device, blocks[0], width, partial[i].data<A>(), accumulate,
+                 target.mutable_data<A>(), target.stride(0));
+      });
+    }
+  });
+  return dx;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,50 @@
+#pragma once
+// What the nodes that end or begin with a norm share: the norm of values, and the way back.
+
+#include "autodiff/tape.h"
+#include "ops/norm/norm.h"
+
+namespace xtrain {
+
+// What was computed, and contiguous operands.
+struct NormResult {
+  Tensor x;  // what was normalised: x or x + branch
+  Tensor y;
+  Tensor weight, bias;
+  Tensor mean, rstd;  // of each row; mean of layer only
+};
+
+// The norm of x, or of x + branch where a branch is defined; `op` names the caller in the error
+// that they do not fit each other.
+NormResult normalize(const Context& ctx, const char* op, const Tensor& x, const Tensor& branch,
+                     const Tensor& weight, const Tensor& bias, NormKind kind, double eps);
+
+class NormBase : public Node {
+ public:
+  NormBase(NormKind kind, const NormResult& r)
+      : kind_(kind),
+        x_(*this, r.x),
+        weight_(*this, r.weight),
+        mean_(*this, r.mean),
+        rstd_(*this, r.rstd) {}
+
+ protected:
+  // Where the norm's result is to be made again; y may be dy's memory.
+  struct Rebuilt {
+    Tensor bias, y;
+  };
+
+  NormKind kind() const { return kind_; }
+  const Shape& shape() const { return x_->shape(); }
+
+  // dsum (or nothing) plus the gradient of what was normalised, undefined when not wanted. Gives
+  // the gradients of weight and bias, which are inputs `weight_input` and the one after it.
+  Tensor through_norm(Gradients& g, const Tensor& dy, const Tensor& dsum, bool dx_wanted,
+                      int weight_input, const Rebuilt& rebuilt = {}) const;
+
+ private:
+  NormKind kind_;
+  Saved x_, weight_, mean_, rstd_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,92 @@
+#include "ops/activation_linear/activation_linear.h"
+
+#include "core/copy.h"
+#include "ops/arithmetic/arithmetic.h"
+#include "ops/rebuilt_checks.h"
+
+using namespace xtrain;
+
+namespace {
+
+Tensor ones(const Context& ctx, const Shape& shape) {
+  Tensor result = empty(ctx, shape, Dtype::f32);
+  fill(ctx, result, 1.0);
+  return result;
+}
+
+Parameter parameter(const Tensor& value, bool trainable) {
+  Parameter p;
+  p.shape = value.shape();
+  p.value = value;
+  p.trainable = trainable;
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("activation and linear cases", "[ops]") {
+  check_op_cases("activation_linear");
+}
+
+TEST_CASE("an activation made again has the bits of the one that was projected", "[ops]") {
+  check_activation_linear_bits(cpu_context(1));
+}
+
+TEST_CASE("activation and linear keep the input and the weight only", "[ops]") {
+  const Context ctx = cpu_context(1);
+  for (const bool gated : {false, true}) {
+    Tape tape(ctx);
+    const Var x = tape.leaf(ones(ctx, {8, 6})), weight = tape.leaf(ones(ctx, {5, gated ? 3 : 6}));
+    const Var y = gated ? swiglu_linear(ctx, x, weight, Var())
+                        : activation_linear(ctx, x, Activation::gelu, weight, Var());
+    CHECK(y.shape() == Shape{8, 5});
+    CHECK(tape.node_names() ==
+          std::vector<std::string>{gated ? "swiglu_linear" : "activation_linear"});
+    CHECK(tape.saved_bytes() == x.value.nbytes() + weight.value.nbytes());
+  }
+}
+
+TEST_CASE("swiglu and linear need one tensor of the hidden size in backward", "[ops]") {
+  Context ctx = cpu_context(1);
+  ctx.gemm = GemmBackend::library;  // takes no scratch from the allocator
+  constexpr int64_t kRows = 64, kHidden = 512;
+  Parameter weight = parameter(ones(ctx, {1, kHidden}), true);
+  weight.grad = empty(ctx, weight.shape, Dtype::f32);
+  const Tensor gate_up = ones(ctx, {kRows, 2 * kHidden}), dy = ones(ctx, {kRows, 1});
+  Tape tape(ctx);
+  Var doubled = scale(ctx, tape.leaf(gate_up), 2.0);
+  const Var y = swiglu_linear(ctx, doubled, tape.parameter(weight), Var());
+  doubled = Var();  // the node is its sole holder, and writes the gradient over it
+  const int64_t before = ctx.allocator->current_bytes();
+  ctx.allocator->reset_peak();
+  tape.backward(std::span(&y, 1), std::span(&dy, 1));
+  CHECK(ctx.allocator->peak_bytes() - before == kRows * kHidden * int64_t{sizeof(float)});
+}
+
+TEST_CASE("swiglu and linear skip gradients that nothing needs", "[ops]") {
+  const Context ctx = cpu_context(1);
+  const Tensor gate_up = from_host(ctx, std::vector<float>{0, 2, 3, 5}, {1, 4});
+  const Tensor dy = ones(ctx, {1, 1});
+  const auto gradients = [&](bool input, bool projection) {
+    Parameter weight = parameter(ones(ctx, {1, 2}), projection);
+    Tape tape(ctx);
+    const Var x = input ? tape.leaf(gate_up) : Var(gate_up);
+    const Var y = swiglu_linear(ctx, x, tape.parameter(weight), Var());
+    tape.backward(std::span(&y, 1), std::span(&dy, 1));
+    return std::pair(input ? tape.grad(x) : Tensor(), weight.grad);
+  };
+  const auto [dx, dweight] = gradients(true, true);
+  const auto [dx_alone, no_dweight] = gradients(true, false);
+  const auto [no_dx, dweight_alone] = gradients(false, true);
+  CHECK(to_host<float>(ctx, dx_alone) == to_host<float>(ctx, dx));
+  CHECK(to_host<float>(ctx, dweight_alone) == to_host<float>(ctx, dweight));
+  CHECK_FALSE(no_dweight.defined());
+}
+
+TEST_CASE("activation and linear name the shapes that do not fit", "[ops]") {
+  const Context ctx = cpu_context(1);
+  CHECK_THROWS_WITH(swiglu_linear(ctx, ones(ctx, {4, 6}), ones(ctx, {2, 6}), Var()),
+                    "linear: inner sizes must agree; got x (4, 3) and weight (2, 6)");
+  CHECK_THROWS_WITH(swiglu_linear(ctx, ones(ctx, {4, 5}), ones(ctx, {2, 6}), Var()),
+                    "swiglu: the last size must be even (gate and up); got (4, 5)");
+}

@@ -1,0 +1,67 @@
+#include "tools/train_ddp_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "core/error.h"
+
+namespace xtrain {
+
+TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
+  const std::string group = "Data-parallel training";
+  const auto add = [&](CLI::Option* option) {
+    option->group(group);
+    return option;
+  };
+  add(app.add_option("--nproc", nproc_,
+                     "processes to start on this host; without it, and not under torchrun, srun or "
+                     "mpirun: one a GPU, or one"))
+      ->check(CLI::Range(1, 1024));
+  add(app.add_option("--backend", backend_, "nccl for GPUs, gloo for CPUs, or auto"))
+      ->check(CLI::IsMember({"auto", "nccl", "gloo"}))
+      ->capture_default_str();
+  add(app.add_flag("--zero", zero_, "share the optimizer's state out among the ranks (ZeRO 1)"));
+  add(app.add_option("--reduce", reduce_, "gradients travel as f32 or bf16"))
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  add(app.add_option("--bucket-mb", bucket_mb_, "MiB of gradients that travel together"))
+      ->check(CLI::Range(0.001, 65536.0))
+      ->capture_default_str();
+  add(app.add_option("--timeout", timeout_s_,
+                     "seconds for all ranks to arrive; for a rank to be silent or to lag behind"))
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+  add(app.add_option("--max-restarts", max_restarts_,
+                     "with --nproc: start all ranks again from the last checkpoint so many times"))
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  add(app.add_option("--master-addr", master_.host, "host of rank 0, instead of MASTER_ADDR"));
+  add(app.add_option("--master-port", master_.port, "port of rank 0, instead of MASTER_PORT"))
+      ->check(CLI::Range(1, 65535));
+  add(app.add_option("--log-dir", log_dir_, "folder for a log of every rank, rank_0.log ..."));
+  add(app.add_flag("--dry-run", dry_run_, "print what would be started and stop"));
+}
+
+Backend TrainDdpOptions::backend(bool gpu) const {
+  const Backend fits = gpu ? Backend::nccl : Backend::gloo;
+  check_input(backend_ == "auto" || backend_ == name_of(fits), "--backend ", backend_,
+              ": nccl is for GPUs and gloo for CPUs; this run computes on ",
+              gpu ? "GPUs (choose CPUs with --device cpu)" : "CPUs");
+  check_input(is_built(fits), "data-parallel training on ", gpu ? "GPUs" : "CPUs", " needs ",
+              name_of(fits), ", which this build lacks; configure it with -DXTRAIN_",
+              gpu ? "NCCL" : "GLOO", "=ON");
+  return fits;
+}
+
+DataParallelOptions TrainDdpOptions::parallel() const {
+  DataParallelOptions options;
+  options.zero = zero_;
+  options.reduce_in_bf16 = reduce_ == "bf16";
+  options.bucket_bytes = static_cast<int64_t>(bucket_mb_ * (1 << 20));
+  return options;
+}
+
+std::chrono::milliseconds TrainDdpOptions::timeout() const {
+  return std::chrono::milliseconds(static_cast<int64_t>(timeout_s_ * 1000.0));
+}
+
+}  // namespace xtrain

@@ -1,0 +1,48 @@
+#pragma once
+// What train_ddp is told beyond the options of train.
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "distributed/backend.h"
+#include "distributed/ddp.h"
+#include "distributed/environment.h"
+
+namespace CLI {
+class App;
+}
+
+namespace xtrain {
+
+class TrainDdpOptions {
+ public:
+  // Adds the options to the app; values are valid after the app has parsed.
+  explicit TrainDdpOptions(CLI::App& app);
+  TrainDdpOptions(const TrainDdpOptions&) = delete;
+  TrainDdpOptions& operator=(const TrainDdpOptions&) = delete;
+
+  const std::optional<int>& nproc() const { return nproc_; }
+  // InputError when it is not built.
+  Backend backend(bool gpu) const;
+  DataParallelOptions parallel() const;
+  std::chrono::milliseconds timeout() const;
+  int max_restarts() const { return max_restarts_; }
+  const MasterChoice& master() const { return master_; }
+  const std::string& log_dir() const { return log_dir_; }  // "" for none
+  bool dry_run() const { return dry_run_; }
+
+ private:
+  std::optional<int> nproc_;
+  std::string backend_ = "auto";
+  bool zero_ = false;
+  std::string reduce_ = "f32";
+  double bucket_mb_ = 25.0;
+  double timeout_s_ = 300.0;
+  int max_restarts_ = 0;
+  MasterChoice master_;
+  std::string log_dir_;
+  bool dry_run_ = false;
+};
+
+}  // namespace xtrain
