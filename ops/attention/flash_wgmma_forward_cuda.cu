@@ -17,18 +17,19 @@
 
 #include <algorithm>
 
+#include "core/cuda/exponential.h"
 #include "core/cuda/hopper/support.h"
 #include "core/cuda/hopper/tma.h"
 #include "core/cuda/hopper/warpgroup.h"
 #include "core/cuda/hopper/wgmma.h"
 #include "core/cuda/launch.h"
+#include "core/cuda/shared_memory.h"
 #include "ops/attention/flash_wgmma_cuda.h"
 #include "ops/attention/flash_wgmma_softmax_cuda.h"
 
 namespace xtrain {
 namespace {
 
-using flash_mma::kLog2E;
 using flash_mma::row_sum;
 using namespace flash_wgmma;
 
@@ -241,10 +242,7 @@ class Producer {
   __device__ void clear_rows(uint32_t tile, int first) {
     constexpr int kPieces = Tiling::kWidth / 8;
     for (int i = first * kPieces + lane_; i < Tiling::kKeys * kPieces; i += 32) {
-      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(
-                       tile + Tile::offset(i / kPieces, i % kPieces * 8)),
-                   "r"(0)
-                   : "memory");
+      store_shared(tile + Tile::offset(i / kPieces, i % kPieces * 8), uint4{});
     }
     async_fence();
     __syncwarp();

@@ -7,9 +7,10 @@
 
 #if defined(__CUDACC__)
 
+#include "core/cuda/exponential.h"
+
 namespace xtrain::flash_wgmma {
 
-using flash_mma::exp2_approximate;
 using flash_mma::row_maximum;
 
 // The softmax so far of the two rows of a thread.

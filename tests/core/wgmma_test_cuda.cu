@@ -3,6 +3,7 @@
 #include "core/cuda/hopper/warpgroup.h"
 #include "core/cuda/hopper/wgmma.h"
 #include "core/cuda/launch.h"
+#include "core/cuda/shared_memory.h"
 #include "core/wgmma_test_kernels.h"
 
 namespace xtrain {

@@ -32,7 +32,7 @@
 #if defined(__CUDACC__)
 
 #include "core/cuda/hopper/swizzled_tile.h"
-#include "core/cuda/mma.h"
+#include "core/cuda/pack.h"
 
 namespace xtrain {
 
