@@ -18,6 +18,7 @@ FlashKernel flash_kernel(const Cuda& cuda, const FlashForward<T>& call) {
 template <class T>
 FlashKernel flash_kernel(const Cuda& cuda, const FlashBackward<T>& call) {
   if constexpr (std::is_same_v<T, BFloat16>) {
+    if (wgmma_supports(cuda, call)) return FlashKernel::wgmma;
     if (mma_supports(cuda, call)) return FlashKernel::mma;
   }
   return FlashKernel::ffma;
@@ -47,6 +48,8 @@ void flash_backward(const Cuda& cuda, const FlashProblem& problem, const T* q, c
   const FlashBackward<T> call{problem, q, k, v, o, log_sum, dy, dq, dk, dv};
   switch (flash_kernel(cuda, call)) {
     case FlashKernel::wgmma:
+      if constexpr (std::is_same_v<T, BFloat16>) wgmma_backward(cuda, call);
+      break;
     case FlashKernel::mma:
       if constexpr (std::is_same_v<T, BFloat16>) mma_backward(cuda, call);
       break;

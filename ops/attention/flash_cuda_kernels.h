@@ -51,9 +51,12 @@ bool mma_supports(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 void mma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call);
 void mma_backward(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 
-// flash_wgmma_forward_cuda.cu. Supported: compute capability 9.x, head size 32, 64, 96, 128 or 256,
-// tensors that can_be_mapped (core/cuda/hopper/tensor_map.h), a positive scale, no dropout.
+// flash_wgmma_forward_cuda.cu and flash_wgmma_backward_cuda.cu. Supported: compute capability 9.x,
+// head size 32, 64, 96, 128 or 256, tensors that can_be_mapped (core/cuda/hopper/tensor_map.h), a
+// positive scale, no dropout. Gradients may have any strides.
 bool wgmma_supports(const Cuda& cuda, const FlashForward<BFloat16>& call);
+bool wgmma_supports(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 void wgmma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call);
+void wgmma_backward(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 
 }  // namespace xtrain

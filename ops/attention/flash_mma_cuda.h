@@ -67,6 +67,12 @@ struct alignas(16) SeenKeys {
     any_first = min(any_first, range.first);
     any_end = max(any_end, range.end);
   }
+  __device__ void add(const SeenKeys& other) {
+    any_first = min(any_first, other.any_first);
+    any_end = max(any_end, other.any_end);
+    all_first = max(all_first, other.all_first);
+    all_end = min(all_end, other.all_end);
+  }
   // The same over the queries of all lanes.
   __device__ SeenKeys over_warp() const {
     SeenKeys seen;

@@ -236,6 +236,7 @@ struct Calls {
         if (forward_kernel == FlashKernel::mma) mma_forward(cuda, forward);
         if (forward_kernel == FlashKernel::wgmma) wgmma_forward(cuda, forward);
         if (backward_kernel == FlashKernel::mma) mma_backward(cuda, backward);
+        if (backward_kernel == FlashKernel::wgmma) wgmma_backward(cuda, backward);
       }
     }
     return Results{as_doubles(ctx, o), as_doubles(ctx, dq), as_doubles(ctx, dk),
@@ -247,7 +248,7 @@ bool gpu_has_wgmma() {
   return has_wgmma(Cuda{test_cuda_context()});
 }
 // Of head sizes and layouts that suit the tensor cores.
-FlashKernel best_forward() {
+FlashKernel best_kernel() {
   return gpu_has_wgmma() ? FlashKernel::wgmma : FlashKernel::mma;
 }
 
@@ -405,13 +406,13 @@ TEST_CASE("flash attention on the GPU computes the same gradient whatever else i
 TEST_CASE("flash attention on the GPU runs on the tensor cores where they fit, else without",
           "[cuda]") {
   const Context& ctx = test_cuda_context();
-  constexpr FlashKernel kFfma = FlashKernel::ffma, kMma = FlashKernel::mma;
+  constexpr FlashKernel kFfma = FlashKernel::ffma;
   for (int64_t head_dim : {20, 32, 64, 80, 96, 128, 192, 256}) {
     const bool fits = head_dim % 32 == 0 && head_dim != 192;
     const Example e{.queries = 70, .keys = 70, .head_dim = head_dim};
     check_runs<float>(ctx, random_inputs_on_gpu(e, Dtype::f32), e, kFfma, kFfma);
-    check_runs<BFloat16>(ctx, random_inputs_on_gpu(e, Dtype::bf16), e,
-                         fits ? best_forward() : kFfma, fits ? kMma : kFfma);
+    check_runs<BFloat16>(ctx, random_inputs_on_gpu(e, Dtype::bf16), e, fits ? best_kernel() : kFfma,
+                         fits ? best_kernel() : kFfma);
   }
   const Example e{.queries = 70, .keys = 70};
   Inputs unaligned = random_inputs_on_gpu(e, Dtype::bf16);
@@ -428,9 +429,13 @@ TEST_CASE("the wgmma kernels of flash attention refuse what they cannot do", "[c
   const Inputs in = random_inputs_on_gpu(e, Dtype::bf16);
   Calls<BFloat16> calls(ctx, in, options_of(ctx, e));
   const auto supported = [&](auto change) {
-    FlashForward<BFloat16> call = calls.forward;
-    change(call.problem);
-    return kCudaBuilt && wgmma_supports(Cuda{ctx}, call);
+    FlashForward<BFloat16> forward = calls.forward;
+    FlashBackward<BFloat16> backward = calls.backward;
+    change(forward.problem);
+    change(backward.problem);
+    const bool is = kCudaBuilt && wgmma_supports(Cuda{ctx}, forward);
+    CHECK((kCudaBuilt && wgmma_supports(Cuda{ctx}, backward)) == is);
+    return is;
   };
   CHECK(supported([](FlashProblem&) {}) == gpu_has_wgmma());
   CHECK_FALSE(supported([](FlashProblem& p) { p.drops = true; }));
@@ -487,10 +492,10 @@ TEST_CASE("flash attention by wgmma is right where many tiles follow each other"
     const Inputs in = random_inputs(e), moved = on_gpu(in, Dtype::bf16);
     const AttentionOptions options = options_of(ctx, e);
     Calls<BFloat16> calls(ctx, moved, options);
-    const std::vector<double> o = calls.run(ctx, FlashKernel::wgmma, FlashKernel::mma).o;
+    const Results got = calls.run(ctx, FlashKernel::wgmma, FlashKernel::wgmma);
     const std::vector<double> log_sum = as_doubles(ctx, calls.log_sum);
     const Results oracle = run(cpu, in, options_of(cpu, e), AttentionKind::flash);
-    CHECK(relative_difference(o, oracle.o) <= tolerance(Dtype::bf16, e.reduction()));
+    check_close(got, oracle, tolerance(Dtype::bf16, e.reduction()));
     // By the other units, from the same numbers in f32.
     Calls<float> f32(ctx, on_gpu(in, Dtype::f32), options);
     f32.run(ctx, FlashKernel::ffma, FlashKernel::ffma);
@@ -518,13 +523,75 @@ TEST_CASE("flash attention by wgmma gives the same bits a thousand times beside 
     const auto once = [&] {
       for (int i = 0; i < 4; ++i) copy(beside, x, y);
       wgmma_forward(Cuda{ctx}, calls.forward);
-      std::vector<std::byte> bits(calls.o.nbytes());
-      copy_to_host(ctx, calls.o, bits);
+      wgmma_backward(Cuda{ctx}, calls.backward);
+      std::vector<std::byte> bits;
+      for (const Tensor& x : {calls.o, calls.log_sum, calls.dq, calls.dk, calls.dv}) {
+        std::vector<std::byte> more(x.nbytes());
+        copy_to_host(ctx, x, more);
+        bits.insert(bits.end(), more.begin(), more.end());
+      }
       return bits;
     };
     const std::vector<std::byte> first = once();
     int different = 0;
     for (int i = 0; i < 1000; ++i) different += once() != first;
     CHECK(different == 0);
+  }
+}
+
+TEST_CASE("flash attention by wgmma writes gradients into regions of any layout", "[cuda]") {
+  if (!gpu_has_wgmma()) return;
+  const Context& ctx = test_cuda_context();
+  for (int64_t head_dim : {32, 64, 96, 128, 256}) {
+    const Example e{.queries = 150, .keys = 150, .heads = 4, .kv_heads = 2, .head_dim = head_dim};
+    const Inputs in = random_inputs_on_gpu(e, Dtype::bf16);
+    Calls<BFloat16> calls(ctx, in, options_of(ctx, e));
+    calls.run(ctx, FlashKernel::wgmma, FlashKernel::wgmma);
+    // Rows of 16 bytes, of 2 bytes, and elements apart from each other; written and added to.
+    for (int64_t spare : {8, 1}) {
+      for (int64_t step : {1, 2}) {
+        for (bool accumulate : {false, true}) {
+          INFO(e << ", spare " << spare << ", step " << step << ", accumulate " << accumulate);
+          Tensor packed = empty(ctx, {2, 151, 9, head_dim * step + spare}, Dtype::bf16);
+          fill(ctx, packed, accumulate ? 3.0 : kNaN);
+          const Tensor inside = packed.slice(1, 1, 150);
+          FlashBackward<BFloat16> call = calls.backward;
+          const auto target = [&](int64_t first_head) {
+            BFloat16* data = const_cast<BFloat16*>(inside.data<BFloat16>());
+            return FlashGradient{data + first_head * inside.stride(2),
+                                 false,
+                                 accumulate,
+                                 inside.stride(0),
+                                 inside.stride(1),
+                                 inside.stride(2),
+                                 step};
+          };
+          call.dq = target(0);
+          call.dk = target(4);
+          call.dv = target(6);
+          wgmma_backward(Cuda{ctx}, call);
+          const std::vector<double> got = as_doubles(ctx, packed);
+          const std::vector<double> wide[] = {as_doubles(ctx, calls.dq), as_doubles(ctx, calls.dk),
+                                              as_doubles(ctx, calls.dv)};
+          int wrong = 0;
+          for (size_t i = 0; i < got.size(); ++i) {
+            const int64_t width = head_dim * step + spare, column = i % width, row = i / width;
+            const int64_t head = row % 9, time = row / 9 % 151, batch = row / 9 / 151;
+            const bool is_inside =
+                time > 0 && head < 8 && column % step == 0 && column / step < head_dim;
+            const int part = head < 4 ? 0 : head < 6 ? 1 : 2;
+            const int64_t heads = part == 0 ? 4 : 2, first = part == 0 ? 0 : part == 1 ? 4 : 6;
+            double expected = accumulate ? 3.0 : kNaN;
+            if (is_inside) {
+              const int64_t at = ((batch * 150 + time - 1) * heads + head - first) * head_dim;
+              const float x = static_cast<float>(wide[part][at + column / step]);
+              expected = static_cast<float>(BFloat16(accumulate ? 3.0f + x : x));
+            }
+            wrong += got[i] != expected && !(std::isnan(got[i]) && std::isnan(expected));
+          }
+          CHECK(wrong == 0);
+        }
+      }
+    }
   }
 }

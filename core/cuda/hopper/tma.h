@@ -55,6 +55,16 @@ __device__ inline void store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
+// Bytes that lie side by side, a multiple of 16, between multiples of 16.
+__device__ inline void load_bytes(uint32_t to, const void* from, int bytes,
+                                  const Mbarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier.address())
+      : "memory");
+}
+
 }  // namespace xtrain
 
 #endif
