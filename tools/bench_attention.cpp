@@ -83,18 +83,41 @@ FlashForward<BFloat16> flash_call(const Operands& o, Tensor& y, Tensor& log_sum)
                                 log_sum.mutable_data<float>()};
 }
 
+FlashGradient gradient_into(Tensor& x) {
+  return FlashGradient{
+      x.mutable_data<BFloat16>(), false, false, x.stride(0), x.stride(1), x.stride(2), x.stride(3)};
+}
+
+struct Seconds {
+  double forward = 0.0, backward = 0.0;
+};
+
 // What attention_flash would take on a GPU that has mma.sync and no better; 0 where that is not to
 // be had.
-double portable_forward_seconds(const Context& ctx, const Operands& o) {
+Seconds portable_seconds(const Context& ctx, const Operands& o) {
+  Seconds seconds;
   if constexpr (kCudaBuilt) {
-    if (ctx.device.type != DeviceType::cuda || o.q.dtype() != Dtype::bf16) return 0.0;
-    Tensor y = empty(ctx, o.q.shape(), Dtype::bf16);
+    if (ctx.device.type != DeviceType::cuda || o.q.dtype() != Dtype::bf16) return seconds;
+    const auto like = [&](const Tensor& x) { return empty(ctx, x.shape(), Dtype::bf16); };
+    Tensor y = like(o.q), dq = like(o.q), dk = like(o.k), dv = like(o.v);
     Tensor log_sum = empty(ctx, {o.q.size(0), o.q.size(2), o.q.size(1)}, Dtype::f32);
-    const FlashForward<BFloat16> call = flash_call(o, y, log_sum);
-    if (!mma_supports(Cuda{ctx}, call)) return 0.0;
-    return seconds_per_call(ctx, [&] { mma_forward(Cuda{ctx}, call); });
+    const FlashForward<BFloat16> forward = flash_call(o, y, log_sum);
+    const FlashBackward<BFloat16> backward{forward.problem,
+                                           forward.q,
+                                           forward.k,
+                                           forward.v,
+                                           forward.o,
+                                           forward.log_sum,
+                                           o.dy.data<BFloat16>(),
+                                           gradient_into(dq),
+                                           gradient_into(dk),
+                                           gradient_into(dv)};
+    const Cuda cuda{ctx};
+    if (!mma_supports(cuda, forward) || !mma_supports(cuda, backward)) return seconds;
+    seconds.forward = seconds_per_call(ctx, [&] { mma_forward(cuda, forward); });
+    seconds.backward = seconds_per_call(ctx, [&] { mma_backward(cuda, backward); });
   }
-  return 0.0;
+  return seconds;
 }
 
 double backward_seconds(const Context& ctx, const Operands& o) {
@@ -157,22 +180,27 @@ bool parse_options(Options& o, int argc, char** argv) {
 
 struct Row {
   Problem problem;
-  double forward_rate, backward_rate;  // operations a second
-  double portable_forward_rate;        // 0: not measured
+  double forward_rate, backward_rate;                    // operations a second
+  double portable_forward_rate, portable_backward_rate;  // 0: not measured
 };
 
 Row measure(const Context& ctx, const Options& o, int64_t head_dim, int64_t length) {
   const Problem problem{std::max<int64_t>(1, o.tokens / length), length,
                         std::max<int64_t>(1, o.width / head_dim), head_dim};
   const Operands operands(ctx, problem, dtype_from_name(o.dtype));
-  const double portable = portable_forward_seconds(ctx, operands);
+  const Seconds portable = portable_seconds(ctx, operands);
+  const auto rate = [](double operations, double seconds) {
+    return seconds > 0.0 ? operations / seconds : 0.0;
+  };
   const Row row{problem, problem.forward_operations() / forward_seconds(ctx, operands),
                 problem.backward_operations() / backward_seconds(ctx, operands),
-                portable > 0.0 ? problem.forward_operations() / portable : 0.0};
+                rate(problem.forward_operations(), portable.forward),
+                rate(problem.backward_operations(), portable.backward)};
   if (!o.json) {
-    std::printf("D %3ld  T %5ld  forward %8.2f (portable %8.2f)  backward %8.2f TFLOP/s\n",
-                head_dim, length, row.forward_rate / 1e12, row.portable_forward_rate / 1e12,
-                row.backward_rate / 1e12);
+    std::printf(
+        "D %3ld  T %5ld  forward %8.2f (portable %8.2f)  backward %8.2f (portable %8.2f) TFLOP/s\n",
+        head_dim, length, row.forward_rate / 1e12, row.portable_forward_rate / 1e12,
+        row.backward_rate / 1e12, row.portable_backward_rate / 1e12);
     std::fflush(stdout);
   }
   return row;
@@ -185,6 +213,7 @@ nlohmann::ordered_json as_json(const Row& row) {
           {"heads", row.problem.heads},
           {"forward_tflops", row.forward_rate / 1e12},
           {"portable_forward_tflops", row.portable_forward_rate / 1e12},
+          {"portable_backward_tflops", row.portable_backward_rate / 1e12},
           {"backward_tflops", row.backward_rate / 1e12}};
 }
 

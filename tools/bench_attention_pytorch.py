@@ -3,7 +3,7 @@
 
     python3 tools/bench_attention_pytorch.py --build build --json attention.json
 
-mma is xtrain's forward for GPUs without wgmma. PyTorch's kernels are FlashAttention-2, whose
+mma is xtrain on GPUs without wgmma. PyTorch's kernels are FlashAttention-2, whose
 backward adds in no fixed order unless deterministic algorithms are asked for, and cuDNN's, which
 has no deterministic backward.
 """
@@ -53,7 +53,8 @@ def add_peers(row):
 
 def print_table(results):
     print(f"{'D':>4} {'T':>6} {'forward':>8} {'mma':>6} {'FA2':>6} {'ratio':>6} {'cuDNN':>6} "
-          f"{'ratio':>6}   {'backward':>8} {'FA2':>6} {'ratio':>6} {'ordered':>8} {'ratio':>6} {'cuDNN':>6}")
+          f"{'ratio':>6}   {'backward':>8} {'mma':>6} {'FA2':>6} {'ratio':>6} {'ordered':>8} "
+          f"{'ratio':>6} {'cuDNN':>6} {'ratio':>6}")
 
     def number(x, width, digits=0):
         return f"{x:{width}.{digits}f}" if x is not None else f"{'-':>{width}}"
@@ -67,10 +68,11 @@ def print_table(results):
               f"{number(row['portable_forward_tflops'], 6)} "
               f"{number(row['fa2_forward'], 6)} {ratio(forward, row['fa2_forward'])} "
               f"{number(row['cudnn_forward'], 6)} {ratio(forward, row['cudnn_forward'])}   "
-              f"{backward:8.0f} "
+              f"{backward:8.0f} {number(row['portable_backward_tflops'], 6)} "
               f"{number(row['fa2_backward'], 6)} {ratio(backward, row['fa2_backward'])} "
               f"{number(row['fa2_ordered_backward'], 8)} "
-              f"{ratio(backward, row['fa2_ordered_backward'])} {number(row['cudnn_backward'], 6)}")
+              f"{ratio(backward, row['fa2_ordered_backward'])} "
+              f"{number(row['cudnn_backward'], 6)} {ratio(backward, row['cudnn_backward'])}")
     print(f"{results['runs']} runs gave {'the same' if results['same_bits'] else 'DIFFERENT'} bits")
 
 
