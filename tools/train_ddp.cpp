@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "core/cores.h"
 #include "core/error.h"
 #include "distributed/affinity.h"
 #include "distributed/launch.h"

@@ -11,6 +11,7 @@
 #include <new>
 #include <thread>
 
+#include "core/cores.h"
 #include "core/error.h"
 #include "distributed/affinity.h"
 #include "distributed/rendezvous.h"
