@@ -48,9 +48,9 @@ BpeTokenizer::BpeTokenizer(Parts parts, std::string_view where) : parts_(std::mo
     if (id >= special_.size()) special_.resize(id + 1);
     auto& token = token_of_id_[id];
     check_input(token.empty() || (id < tokens.size() && token == added.content), where,
-                ": added token \"", added.content, "\" has the id ", id, " of another token");
-    check_input(added_id(added.content) < 0, where, ": added token \"", added.content,
-                "\" is listed twice");
+                ": added token ", added.id, " has the id of another token");
+    check_input(added_id(added.content) < 0, where, ": added token ", added.id,
+                " is listed under another id too");
     token = added.content;
     special_[id] = added.special;
     added_by_first_[static_cast<unsigned char>(added.content[0])].push_back(&added);

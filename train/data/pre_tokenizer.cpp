@@ -94,8 +94,8 @@ PreTokenizer::PreTokenizer(std::string_view pattern, std::string_view where) : p
   size_t place = 0;
   compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelt.data()), spelt.size(),
                                      PCRE2_UTF | PCRE2_UCP, &error, &place, nullptr));
-  check_input(compiled->code != nullptr, where, ": the pattern \"", pattern,
-              "\" cannot be compiled: ", pcre_message(error));
+  check_input(compiled->code != nullptr, where,
+              ": the pattern cannot be compiled: ", pcre_message(error));
   compiled->jit = pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE) == 0;
   compiled->plain_words =
       pattern == kGpt2Pattern || pattern == kQwen2Pattern || pattern == kLlama3Pattern;

@@ -4,12 +4,14 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ostream>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "core/error.h"
 #include "core/mapped_file.h"
 #include "train/data/byte_alphabet.h"
+#include "train/data/utf8.h"
 
 namespace xtrain {
 namespace {
@@ -26,9 +28,22 @@ struct Spellings {
 };
 
 std::string excerpt(const Json& value) {
-  const std::string dump = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  return dump.size() <= 60 ? dump : dump.substr(0, 60) + "...";
+  constexpr size_t kMost = 60;
+  std::string dump = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (dump.size() <= kMost) return dump;
+  dump.resize(kMost);
+  dump.resize(kMost - unfinished_utf8_length(dump));
+  return dump + "...";
 }
+
+// A text of the file, written in quotes and in one line: control characters are escaped.
+struct Quoted {
+  std::string_view text;
+
+  friend std::ostream& operator<<(std::ostream& out, const Quoted& quoted) {
+    return out << excerpt(Json(std::string(quoted.text)));
+  }
+};
 
 // Refuses what the JSON library lets pass: one key twice, and nesting without end.
 class StrictParsing {
@@ -42,7 +57,8 @@ class StrictParsing {
     if (event == Json::parse_event_t::object_end) keys_.pop_back();
     if (event == Json::parse_event_t::key) {
       const auto& key = value.get_ref<const std::string&>();
-      check_input(keys_.back().insert(key).second, where_, ": the key \"", key, "\" comes twice");
+      check_input(keys_.back().insert(key).second, where_, ": the key ", Quoted{key},
+                  " comes twice");
     }
     return true;
   }
@@ -85,8 +101,8 @@ void require_neutral(const Json& object, const char* key, std::initializer_list<
 
 int32_t read_id(const Json& value, std::string_view token, const std::string& where) {
   const bool valid = value.is_number_integer() && value >= 0 && value <= kMaxId;
-  check_input(valid, where, ": the id of token \"", token, "\" must be an integer in 0..", kMaxId,
-              "; got ", excerpt(value));
+  check_input(valid, where, ": the id of token ", Quoted{token}, " must be an integer in 0..",
+              kMaxId, "; got ", excerpt(value));
   return value.get<int32_t>();
 }
 
@@ -102,12 +118,12 @@ Spellings read_vocab(const Json& vocab, const std::vector<AddedToken>& added,
       return token.id == id && token.content == spelling;
     });
     const auto bytes = marker ? std::optional<std::string>(spelling) : bytes_of_spelling(spelling);
-    check_input(bytes && !bytes->empty(), where, ": token \"", spelling,
-                "\" is not spelt in the alphabet of byte-level tokenizers");
+    check_input(bytes && !bytes->empty(), where, ": token ", Quoted{spelling},
+                " is not spelt in the alphabet of byte-level tokenizers");
     const auto place = static_cast<size_t>(id);
     if (place >= spellings.tokens.size()) spellings.tokens.resize(place + 1);
-    check_input(spellings.tokens[place].empty(), where, ": id ", id, " has two tokens, \"",
-                spell_bytes(spellings.tokens[place]), "\" and \"", spelling, '"');
+    check_input(spellings.tokens[place].empty(), where, ": id ", id, " has two tokens; one is ",
+                Quoted{spelling});
     spellings.tokens[place] = *bytes;
     spellings.id_of.emplace(spelling, id);
   }
@@ -118,8 +134,8 @@ TokenPair read_merge(std::string_view left, std::string_view right, size_t rank,
                      const Spellings& spellings, const std::string& where) {
   const auto id = [&](std::string_view part) {
     const auto found = spellings.id_of.find(std::string(part));
-    check_input(found != spellings.id_of.end(), where, ": merge ", rank, " joins \"", part,
-                "\", which is not in the vocabulary");
+    check_input(found != spellings.id_of.end(), where, ": merge ", rank, " joins ", Quoted{part},
+                ", which is not in the vocabulary");
     return found->second;
   };
   return {id(left), id(right)};
@@ -129,8 +145,7 @@ TokenPair read_merge(std::string_view line, size_t rank, const Spellings& spelli
                      const std::string& where) {
   const size_t space = line.find(' ');
   check_input(space != std::string_view::npos && line.find(' ', space + 1) == line.npos, where,
-              ": merge ", rank, " must be two tokens with a space between; got \"",
-              line.substr(0, 60), '"');
+              ": merge ", rank, " must be two tokens with a space between; got ", Quoted{line});
   return read_merge(line.substr(0, space), line.substr(space + 1), rank, spellings, where);
 }
 
@@ -158,7 +173,7 @@ AddedToken read_added_token(const Json& token, const std::string& where) {
   check_input(valid, where, ": an added token must have an \"id\" and a \"content\"; got ",
               excerpt(token));
   const std::string content = token["content"];
-  const std::string here = text(where, ": added token \"", content, '"');
+  const std::string here = text(where, ": added token ", Quoted{content});
   for (const char* key : {"single_word", "lstrip", "rstrip"}) {
     require_neutral(token, key, {false}, here);
   }

@@ -58,7 +58,7 @@ TEST_CASE("pre_tokenizer: what a pattern leaves out is kept, and matches of noth
 
 TEST_CASE("pre_tokenizer: a pattern that cannot be compiled is refused with the reason") {
   CHECK(rejection([] { PreTokenizer("(a"); }) ==
-        "pre-tokenizer: the pattern \"(a\" cannot be compiled: missing closing parenthesis");
+        "pre-tokenizer: the pattern cannot be compiled: missing closing parenthesis");
 }
 
 }  // namespace

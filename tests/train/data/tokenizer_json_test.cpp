@@ -79,6 +79,7 @@ TEST_CASE("tokenizer_json: damaged files are refused in one line") {
   };
   CHECK(why_text("") == "t.json: is not JSON at byte 1");
   CHECK(why_text("[]") == "t.json: must be a JSON object");
+  CHECK(why_text("{\"a\\n\":1,\"a\\n\":2}") == "t.json: the key \"a\\n\" comes twice");
   CHECK(why_text("{\"a\":1,\"a\":2}") == "t.json: the key \"a\" comes twice");
   CHECK(why_text(std::string(100000, '[')) == "t.json: is nested more than 32 levels deep");
   const std::string whole = small("gpt2").dump();
