@@ -37,6 +37,8 @@ function(xtrain_install)
                 ${PROJECT_BINARY_DIR}/xtrainConfigVersion.cmake
                 ${PROJECT_SOURCE_DIR}/cmake/FindGloo.cmake
                 ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
+                ${PROJECT_SOURCE_DIR}/cmake/FindPCRE2.cmake
+                ${PROJECT_SOURCE_DIR}/cmake/Findutf8proc.cmake
                 ${PROJECT_SOURCE_DIR}/cmake/FindOpenBLAS.cmake
                 ${PROJECT_SOURCE_DIR}/cmake/FindxxHash.cmake
           DESTINATION ${package_dir})

@@ -2,27 +2,11 @@
 
 #include "core/convert.h"
 #include "core/copy_kernels.h"
+#include "core/dispatch_any.h"
 #include "core/error.h"
 
 namespace xtrain {
 namespace {
-
-// Calls f(T{}) with the scalar of any dtype.
-template <class F>
-void dispatch_any(Dtype dtype, F&& f) {
-  switch (dtype) {
-    case Dtype::f64:
-      return f(double{});
-    case Dtype::f32:
-      return f(float{});
-    case Dtype::bf16:
-      return f(BFloat16{});
-    case Dtype::i32:
-      return f(int32_t{});
-    case Dtype::i64:
-      return f(int64_t{});
-  }
-}
 
 void check_same_shape(const Tensor& source, const Tensor& target, const char* op) {
   check(source.shape() == target.shape(), op, ": shapes must agree; got ", source.shape(), " to ",

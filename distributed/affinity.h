@@ -6,12 +6,6 @@
 
 namespace xtrain {
 
-// The affinity mask of the calling thread.
-std::vector<int> allowed_cores();
-
-// Narrows it, and that of every thread started afterwards. A refusal costs only speed.
-void stay_on(const std::vector<int>& cores);
-
 // The part of the cores for process `index` of `count` that have the same ones: neighbouring cores,
 // and none twice unless there are fewer cores than processes.
 std::vector<int> share_of(const std::vector<int>& cores, int index, int count);

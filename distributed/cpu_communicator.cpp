@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "core/dispatch_any.h"
 #include "core/error.h"
 
 namespace xtrain {
@@ -61,7 +62,7 @@ void CpuCommunicator::reduce(const Elements& values, const Elements& own) {
     in[r] = std::span(received_).subspan(r * bytes, bytes);
   }
   exchange_->run(out, in);
-  with_scalar(values.dtype, [&](auto scalar) {
+  dispatch_any(values.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     std::vector<const T*> terms(size());
     for (int r = 0; r < size(); ++r) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/dispatch_any.h"
 #include "core/error.h"
 
 namespace xtrain {
@@ -21,7 +22,7 @@ Elements elements_of(Tensor& x, const Device& device, const char* operation) {
         ": needs a contiguous tensor on device ", device, "; got shape ", x.shape(), " on ",
         x.device());
   Elements elements{nullptr, x.numel(), x.dtype()};
-  with_scalar(x.dtype(), [&](auto scalar) {
+  dispatch_any(x.dtype(), [&](auto scalar) {
     elements.bytes = reinterpret_cast<std::byte*>(x.mutable_data<decltype(scalar)>());
   });
   return elements;

@@ -23,23 +23,6 @@ struct Elements {
 // elsewhere. Counts as a write.
 Elements elements_of(Tensor& x, const Device& device, const char* operation);
 
-// Calls f(T{}) with the scalar of any dtype.
-template <class F>
-void with_scalar(Dtype dtype, F&& f) {
-  switch (dtype) {
-    case Dtype::f64:
-      return f(double{});
-    case Dtype::f32:
-      return f(float{});
-    case Dtype::bf16:
-      return f(BFloat16{});
-    case Dtype::i32:
-      return f(int32_t{});
-    case Dtype::i64:
-      return f(int64_t{});
-  }
-}
-
 // Error naming the operation unless values are `size` parts like own.
 void check_own_part(const Tensor& own, const Tensor& values, int size, const char* operation);
 

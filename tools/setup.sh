@@ -3,7 +3,8 @@
 # does nothing when all is there. Further packages to have can be named as arguments.
 set -euo pipefail
 
-packages=(libcli11-dev nlohmann-json3-dev catch2 libopenblas-pthread-dev libxxhash-dev "$@")
+packages=(libcli11-dev nlohmann-json3-dev catch2 libopenblas-pthread-dev libxxhash-dev
+  libpcre2-dev libutf8proc-dev "$@")
 has() { command -v "$1" >/dev/null; }
 
 # A compiler or build tool counts wherever it comes from.
@@ -13,7 +14,8 @@ has ninja || has make || packages+=(ninja-build)
 
 if ! has apt-get || ! has dpkg-query; then
   echo "setup: no apt-get here, so nothing is installed. The build needs g++ 12 or newer," \
-    "CMake 3.25 or newer, Ninja or make, CLI11, nlohmann/json, Catch2, OpenBLAS, xxHash." >&2
+    "CMake 3.25 or newer, Ninja or make, CLI11, nlohmann/json, Catch2, OpenBLAS, xxHash, PCRE2," \
+    "utf8proc." >&2
   exit 0
 fi
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "core/cores.h"
 #include "core/error.h"
 #include "distributed/affinity.h"
 #include "distributed/launch.h"
@@ -32,7 +33,7 @@ bool starts_processes(const TrainDdpOptions& options, const Environment& environ
 void print_step(const RunConfig& run, const TrainDdpOptions& options, int ranks) {
   const TrainConfig& t = run.train;
   const int64_t micro = micro_steps(t, ranks);
-  const DataParallelOptions parallel = options.parallel();
+  const DataParallelOptions parallel = options.parallel(wants_gpu(t));
   const Dtype summed_as = parallel.reduce_in_bf16      ? Dtype::bf16
                           : t.exec.dtype == Dtype::f64 ? Dtype::f64
                                                        : Dtype::f32;

@@ -5,6 +5,13 @@
 #include "core/error.h"
 
 namespace xtrain {
+namespace {
+
+// A GPU's collectives have a price each. Those of a CPU cost their bytes alone, and whatever leaves
+// early is not waited for.
+constexpr double kGpuBucketMb = 25.0, kCpuBucketMb = 1.0;
+
+}  // namespace
 
 TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
   const std::string group = "Data-parallel training";
@@ -23,9 +30,10 @@ TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
   add(app.add_option("--reduce", reduce_, "gradients travel as f32 or bf16"))
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
-  add(app.add_option("--bucket-mb", bucket_mb_, "MiB of gradients that travel together"))
-      ->check(CLI::Range(0.001, 65536.0))
-      ->capture_default_str();
+  add(app.add_option("--bucket-mb", bucket_mb_,
+                     text("MiB of gradients that travel together; ", kGpuBucketMb, " on GPUs and ",
+                          kCpuBucketMb, " on CPUs unless given")))
+      ->check(CLI::Range(0.001, 65536.0));
   add(app.add_option("--timeout", timeout_s_,
                      "seconds for all ranks to arrive; for a rank to be silent or to lag behind"))
       ->check(CLI::Range(0.1, 1e6))
@@ -52,11 +60,12 @@ Backend TrainDdpOptions::backend(bool gpu) const {
   return fits;
 }
 
-DataParallelOptions TrainDdpOptions::parallel() const {
+DataParallelOptions TrainDdpOptions::parallel(bool gpu) const {
   DataParallelOptions options;
   options.zero = zero_;
   options.reduce_in_bf16 = reduce_ == "bf16";
-  options.bucket_bytes = static_cast<int64_t>(bucket_mb_ * (1 << 20));
+  options.bucket_bytes =
+      static_cast<int64_t>(bucket_mb_.value_or(gpu ? kGpuBucketMb : kCpuBucketMb) * (1 << 20));
   return options;
 }
 

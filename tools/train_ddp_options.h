@@ -25,7 +25,7 @@ class TrainDdpOptions {
   const std::optional<int>& nproc() const { return nproc_; }
   // InputError when it is not built.
   Backend backend(bool gpu) const;
-  DataParallelOptions parallel() const;
+  DataParallelOptions parallel(bool gpu) const;
   std::chrono::milliseconds timeout() const;
   int max_restarts() const { return max_restarts_; }
   const MasterChoice& master() const { return master_; }
@@ -37,7 +37,7 @@ class TrainDdpOptions {
   std::string backend_ = "auto";
   bool zero_ = false;
   std::string reduce_ = "f32";
-  double bucket_mb_ = 25.0;
+  std::optional<double> bucket_mb_;
   double timeout_s_ = 300.0;
   int max_restarts_ = 0;
   MasterChoice master_;

@@ -11,6 +11,7 @@
 #include <new>
 #include <thread>
 
+#include "core/cores.h"
 #include "core/error.h"
 #include "distributed/affinity.h"
 #include "distributed/rendezvous.h"
@@ -173,7 +174,7 @@ class TrainingRank {
                                     options_.timeout() + kAfterTheWatch};
     communicator_ = connect(options_.backend(gpu), ctx_, connection, rendezvous_);
     watch(communicator_.get());
-    replica_ = std::make_unique<DataParallel>(ctx_, *communicator_, options_.parallel());
+    replica_ = std::make_unique<DataParallel>(ctx_, *communicator_, options_.parallel(gpu));
   }
 
   void train() {
@@ -213,7 +214,7 @@ class TrainingRank {
 
   // Ranks on other hosts may have been started with other arguments.
   void check_same_orders() {
-    const DataParallelOptions parallel = options_.parallel();
+    const DataParallelOptions parallel = options_.parallel(wants_gpu(run_.train));
     check_same("config", run_config_to_json(run_));
     check_same("options", text("zero ", parallel.zero, ", bf16 ", parallel.reduce_in_bf16,
                                ", bucket bytes ", parallel.bucket_bytes));

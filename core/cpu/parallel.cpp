@@ -1,29 +1,17 @@
 #include "core/parallel.h"
 
 #include <omp.h>
-#include <sched.h>
 
 #include <vector>
 
-#include "core/error.h"
+#include "core/cores.h"
 
 namespace xtrain {
 namespace {
 
-std::vector<int> cores_in_mask() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof(mask), &mask) != 0) return {0};
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &mask)) cores.push_back(core);
-  }
-  return cores;
-}
-
 // What the process was given, before any thread was bound within it.
 const std::vector<int>& inherited_cores() {
-  static const std::vector<int> cores = cores_in_mask();
+  static const std::vector<int> cores = allowed_cores();
   return cores;
 }
 
@@ -37,12 +25,7 @@ void bind_threads(int threads) {
   const std::vector<int>& cores = inherited_cores();
   if (threads < 1 || threads > static_cast<int>(cores.size())) return;
 #pragma omp parallel num_threads(threads)
-  {
-    cpu_set_t mask;
-    CPU_ZERO(&mask);
-    CPU_SET(cores[omp_get_thread_num()], &mask);
-    sched_setaffinity(0, sizeof(mask), &mask);  // 0: the calling thread; refusal costs only speed
-  }
+  stay_on({cores[omp_get_thread_num()]});
 }
 
 }  // namespace xtrain

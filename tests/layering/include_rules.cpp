@@ -58,6 +58,8 @@ const std::vector<HeaderRule> kHeaderRules = {
     {"OpenBLAS", {"cblas.h", "openblas*"}, {"core/*.cpp"}, 1},
     {"OpenMP", {"omp.h"}, {"core/*.cpp"}, 1},
     {"xxHash", {"xxhash.h", "xxh3.h"}, {"core/*.cpp", "train/*.cpp"}, 1},
+    {"PCRE2", {"pcre2.h"}, {"train/*.cpp"}, 1},
+    {"utf8proc", {"utf8proc.h"}, {"train/*.cpp"}, 1},
     {"the operating system",
      {"dirent.h", "fcntl.h", "fnmatch.h", "glob.h", "pty.h", "sched.h", "signal.h", "sys/*",
       "unistd.h"},

@@ -3,16 +3,11 @@
 #include "core/copy.h"
 #include "ops/arithmetic/arithmetic.h"
 #include "ops/rebuilt_checks.h"
+#include "support/tape_nodes.h"
 
 using namespace xtrain;
 
 namespace {
-
-Tensor ones(const Context& ctx, const Shape& shape) {
-  Tensor result = empty(ctx, shape, Dtype::f32);
-  fill(ctx, result, 1.0);
-  return result;
-}
 
 Parameter parameter(const Tensor& value, bool trainable) {
   Parameter p;
@@ -36,7 +31,8 @@ TEST_CASE("activation and linear keep the input and the weight only", "[ops]") {
   const Context ctx = cpu_context(1);
   for (const bool gated : {false, true}) {
     Tape tape(ctx);
-    const Var x = tape.leaf(ones(ctx, {8, 6})), weight = tape.leaf(ones(ctx, {5, gated ? 3 : 6}));
+    const Var x = tape.leaf(ones(ctx, {8, 6}, Dtype::f32)),
+              weight = tape.leaf(ones(ctx, {5, gated ? 3 : 6}, Dtype::f32));
     const Var y = gated ? swiglu_linear(ctx, x, weight, Var())
                         : activation_linear(ctx, x, Activation::gelu, weight, Var());
     CHECK(y.shape() == Shape{8, 5});
@@ -50,9 +46,10 @@ TEST_CASE("swiglu and linear need one tensor of the hidden size in backward", "[
   Context ctx = cpu_context(1);
   ctx.gemm = GemmBackend::library;  // takes no scratch from the allocator
   constexpr int64_t kRows = 64, kHidden = 512;
-  Parameter weight = parameter(ones(ctx, {1, kHidden}), true);
+  Parameter weight = parameter(ones(ctx, {1, kHidden}, Dtype::f32), true);
   weight.grad = empty(ctx, weight.shape, Dtype::f32);
-  const Tensor gate_up = ones(ctx, {kRows, 2 * kHidden}), dy = ones(ctx, {kRows, 1});
+  const Tensor gate_up = ones(ctx, {kRows, 2 * kHidden}, Dtype::f32),
+               dy = ones(ctx, {kRows, 1}, Dtype::f32);
   Tape tape(ctx);
   Var doubled = scale(ctx, tape.leaf(gate_up), 2.0);
   const Var y = swiglu_linear(ctx, doubled, tape.parameter(weight), Var());
@@ -66,9 +63,9 @@ TEST_CASE("swiglu and linear need one tensor of the hidden size in backward", "[
 TEST_CASE("swiglu and linear skip gradients that nothing needs", "[ops]") {
   const Context ctx = cpu_context(1);
   const Tensor gate_up = from_host(ctx, std::vector<float>{0, 2, 3, 5}, {1, 4});
-  const Tensor dy = ones(ctx, {1, 1});
+  const Tensor dy = ones(ctx, {1, 1}, Dtype::f32);
   const auto gradients = [&](bool input, bool projection) {
-    Parameter weight = parameter(ones(ctx, {1, 2}), projection);
+    Parameter weight = parameter(ones(ctx, {1, 2}, Dtype::f32), projection);
     Tape tape(ctx);
     const Var x = input ? tape.leaf(gate_up) : Var(gate_up);
     const Var y = swiglu_linear(ctx, x, tape.parameter(weight), Var());
@@ -85,8 +82,10 @@ TEST_CASE("swiglu and linear skip gradients that nothing needs", "[ops]") {
 
 TEST_CASE("activation and linear name the shapes that do not fit", "[ops]") {
   const Context ctx = cpu_context(1);
-  CHECK_THROWS_WITH(swiglu_linear(ctx, ones(ctx, {4, 6}), ones(ctx, {2, 6}), Var()),
-                    "linear: inner sizes must agree; got x (4, 3) and weight (2, 6)");
-  CHECK_THROWS_WITH(swiglu_linear(ctx, ones(ctx, {4, 5}), ones(ctx, {2, 6}), Var()),
-                    "swiglu: the last size must be even (gate and up); got (4, 5)");
+  CHECK_THROWS_WITH(
+      swiglu_linear(ctx, ones(ctx, {4, 6}, Dtype::f32), ones(ctx, {2, 6}, Dtype::f32), Var()),
+      "linear: inner sizes must agree; got x (4, 3) and weight (2, 6)");
+  CHECK_THROWS_WITH(
+      swiglu_linear(ctx, ones(ctx, {4, 5}, Dtype::f32), ones(ctx, {2, 6}, Dtype::f32), Var()),
+      "swiglu: the last size must be even (gate and up); got (4, 5)");
 }

@@ -2,18 +2,9 @@
 
 #include "core/copy.h"
 #include "ops/rebuilt_checks.h"
+#include "support/tape_nodes.h"
 
 using namespace xtrain;
-
-namespace {
-
-Tensor ones(const Context& ctx, const Shape& shape) {
-  Tensor result = empty(ctx, shape, Dtype::f32);
-  fill(ctx, result, 1.0);
-  return result;
-}
-
-}  // namespace
 
 TEST_CASE("norm and linear cases", "[ops]") {
   check_op_cases("norm_linear");
@@ -28,9 +19,10 @@ TEST_CASE("norm and linear keep the sum, the weights and a number a row", "[ops]
   constexpr int64_t kRows = 8, kWidth = 6, kRowBytes = kRows * int64_t{sizeof(float)};
   for (const bool has_branch : {false, true}) {
     Tape tape(ctx);
-    const Var x = tape.leaf(ones(ctx, {kRows, kWidth})), norm_weight = tape.leaf(ones(ctx, {6}));
-    const Var branch = has_branch ? tape.leaf(ones(ctx, {kRows, kWidth})) : Var();
-    const Var weight = tape.leaf(ones(ctx, {5, kWidth}));
+    const Var x = tape.leaf(ones(ctx, {kRows, kWidth}, Dtype::f32)),
+              norm_weight = tape.leaf(ones(ctx, {6}, Dtype::f32));
+    const Var branch = has_branch ? tape.leaf(ones(ctx, {kRows, kWidth}, Dtype::f32)) : Var();
+    const Var weight = tape.leaf(ones(ctx, {5, kWidth}, Dtype::f32));
     const NormLinear r =
         norm_linear(ctx, x, branch, {norm_weight, Var(), weight, Var()}, NormKind::rms, 1e-5);
     CHECK(r.y.shape() == Shape{kRows, 5});
@@ -44,7 +36,7 @@ TEST_CASE("norm and linear keep the sum, the weights and a number a row", "[ops]
 TEST_CASE("norm and linear skip gradients that nothing needs", "[ops]") {
   const Context ctx = cpu_context(1);
   const Tensor x = from_host(ctx, std::vector<float>{0, 2, 3, 5}, {1, 4});
-  const Tensor vector = ones(ctx, {4}), matrix = ones(ctx, {2, 4});
+  const Tensor vector = ones(ctx, {4}, Dtype::f32), matrix = ones(ctx, {2, 4}, Dtype::f32);
   const Tensor dy = from_host(ctx, std::vector<float>{1, 10}, {1, 2});
   // Gradients of x, the norm's weight and the projection's weight, those that are wanted.
   const auto gradients = [&](const std::vector<bool>& wanted) {
@@ -74,7 +66,8 @@ TEST_CASE("norm and linear skip gradients that nothing needs", "[ops]") {
 
 TEST_CASE("norm and linear name the shapes that do not fit", "[ops]") {
   const Context ctx = cpu_context(1);
-  const Var x(ones(ctx, {2, 4})), vector(ones(ctx, {4})), weight(ones(ctx, {3, 4}));
+  const Var x(ones(ctx, {2, 4}, Dtype::f32)), vector(ones(ctx, {4}, Dtype::f32)),
+      weight(ones(ctx, {3, 4}, Dtype::f32));
   CHECK_THROWS_WITH(
       norm_linear(ctx, x, vector, {vector, Var(), weight, Var()}, NormKind::rms, 1e-5),
       "norm_linear: x and branch must have one shape and dtype; got (2, 4) f32 and (4) f32");

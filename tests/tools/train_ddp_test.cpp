@@ -197,7 +197,7 @@ TEST_CASE("a dry run prints the plan and starts nothing", "[tools]") {
        {"processes: 2 on ", "\nrank 0: cores ", "\nrank 1: cores ",
         "\nmeeting: 127.0.0.1, port 9, time-out 7 s\n",
         "\na step: 2 ranks x 1 micro-steps x 2 sequences x 16 tokens = 64 tokens\n",
-        "\ngradients: summed as bf16 in buckets of 26214400 bytes over gloo\n",
+        "\ngradients: summed as bf16 in buckets of 1048576 bytes over gloo\n",
         "\noptimizer: shared out among the ranks\n"}) {
     INFO(line);
     CHECK(plan.out.find(line) != std::string::npos);

@@ -83,8 +83,10 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
   if (saved) {
     const bool fits = kind == "tokens" || kind == saved->kind_name() ||
                       (saved->kind() == Vocabulary::Kind::bytes && kind != "chars");
-    check_input(fits, "data.vocab_file holds a vocabulary of ", saved->kind_name(),
-                ", which does not fit data.source \"", kind, "\"");
+    check_input(
+        fits, "data.vocab_file holds a vocabulary of ", saved->kind_name(),
+        ", which does not fit data.source \"", kind, "\"",
+        saved->kind() == Vocabulary::Kind::bpe ? "; turn the text into token files first" : "");
     return *std::move(saved);
   }
   if (kind == "chars") return chars_of(files);

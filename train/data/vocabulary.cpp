@@ -6,6 +6,8 @@
 
 #include "core/error.h"
 #include "core/mapped_file.h"
+#include "train/data/bpe_tokenizer.h"
+#include "train/data/tokenizer_json.h"
 
 namespace xtrain {
 namespace {
@@ -100,13 +102,33 @@ Vocabulary Vocabulary::chars(std::span<const std::string_view> texts,
   return vocabulary;
 }
 
+Vocabulary Vocabulary::bpe(std::shared_ptr<const BpeTokenizer> tokenizer) {
+  Vocabulary vocabulary(Kind::bpe, tokenizer->size());
+  vocabulary.tokenizer_ = std::move(tokenizer);
+  return vocabulary;
+}
+
 std::string_view Vocabulary::kind_name() const {
-  return kind_ == Kind::bytes ? "bytes" : kind_ == Kind::chars ? "chars" : "ids";
+  switch (kind_) {
+    case Kind::bytes:
+      return "bytes";
+    case Kind::chars:
+      return "chars";
+    case Kind::bpe:
+      return "bpe";
+    case Kind::ids:
+      return "ids";
+  }
+  fail("vocabulary: unknown kind");
 }
 
 std::vector<int32_t> Vocabulary::encode(std::string_view text, std::string_view where) const {
   if (kind_ == Kind::ids) return parse_ids(text, size_, where);
   std::vector<int32_t> ids;
+  if (kind_ == Kind::bpe) {
+    BpeEncoder(tokenizer_).encode(text, ids);
+    return ids;
+  }
   ids.reserve(text.size());
   if (kind_ == Kind::bytes) {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
@@ -125,6 +147,7 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text, std::string_view 
 }
 
 std::string Vocabulary::decode(std::span<const int32_t> ids) const {
+  if (kind_ == Kind::bpe) return tokenizer_->decode(ids);
   std::string out;
   for (const int32_t id : ids) {
     check(id >= 0 && id < size_, "vocabulary: id must lie in 0..", size_ - 1, "; got ", id);
@@ -136,6 +159,7 @@ std::string Vocabulary::decode(std::span<const int32_t> ids) const {
 }
 
 std::string Vocabulary::to_json() const {
+  if (kind_ == Kind::bpe) return to_tokenizer_json(*tokenizer_);
   nlohmann::ordered_json json{{"kind", kind_name()}, {"size", size_}};
   for (int32_t id = 0; kind_ == Kind::chars && id < size_; ++id) {
     json["tokens"].push_back(decode({&id, 1}));
@@ -146,6 +170,9 @@ std::string Vocabulary::to_json() const {
 Vocabulary Vocabulary::from_json(std::string_view json_text, const std::string& where) {
   const auto json = nlohmann::json::parse(json_text, nullptr, false);
   const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
+  if (has("model")) {
+    return bpe(std::make_shared<BpeTokenizer>(parse_tokenizer_json(json_text, where)));
+  }
   check_input(has("kind") && json["kind"].is_string() && has("size") &&
                   json["size"].is_number_integer() && json["size"] >= 0,
               where, ": must be a JSON object with a \"kind\" and a \"size\"");

@@ -4,6 +4,9 @@
 //   bytes  id = byte value, 256 ids. Any file, valid UTF-8 or not, comes back byte for byte, and a
 //          character cut between two tokens comes back whole once both are written.
 //   chars  one id per UTF-8 character, numbered in code point order.
+//   bpe    byte-pair encoding, kept as Hugging Face's tokenizer.json. Any bytes come back, except
+//   where
+//          that file asks for a normalizer.
 //   ids    numbers whose text is not known; written "17 4 " and read from such a list.
 
 #include <cstdint>
@@ -15,9 +18,11 @@
 
 namespace xtrain {
 
+class BpeTokenizer;
+
 class Vocabulary {
  public:
-  enum class Kind { bytes, chars, ids };
+  enum class Kind { bytes, chars, bpe, ids };
 
   static Vocabulary bytes();
   static Vocabulary ids(int64_t size);
@@ -26,6 +31,8 @@ class Vocabulary {
   // UTF-8 is refused with the byte's offset.
   static Vocabulary chars(std::span<const std::string_view> texts,
                           std::span<const std::string> names);
+
+  static Vocabulary bpe(std::shared_ptr<const BpeTokenizer> tokenizer);
 
   Kind kind() const { return kind_; }
   std::string_view kind_name() const;
@@ -38,6 +45,10 @@ class Vocabulary {
   // for an id outside [0, size).
   std::string decode(std::span<const int32_t> ids) const;
 
+  // The tokenizer of kind bpe, for a BpeEncoder over much text; null for the other kinds.
+  const std::shared_ptr<const BpeTokenizer>& tokenizer() const { return tokenizer_; }
+
+  // Of kind bpe, a tokenizer.json.
   std::string to_json() const;
   static Vocabulary from_json(std::string_view json, const std::string& where);
   static Vocabulary load(const std::string& path);
@@ -48,6 +59,7 @@ class Vocabulary {
   Kind kind_;
   int64_t size_;
   std::vector<uint32_t> code_points_;  // chars: sorted, index = id
+  std::shared_ptr<const BpeTokenizer> tokenizer_;
 };
 
 }  // namespace xtrain

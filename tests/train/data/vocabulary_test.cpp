@@ -1,6 +1,7 @@
 #include "train/data/vocabulary.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "support/catch.h"
 #include "support/rejection.h"
 #include "support/temporary_folder.h"
+#include "train/data/bpe_trainer.h"
 
 namespace xtrain {
 namespace {
@@ -79,6 +81,22 @@ TEST_CASE("vocabulary: an id outside it cannot be written") {
   CHECK_THROWS_WITH(Vocabulary::bytes().decode(beyond),
                     "vocabulary: id must lie in 0..255; got 256");
   CHECK_THROWS_AS(Vocabulary::bytes().decode(negative), Error);
+}
+
+TEST_CASE("vocabulary: a tokenizer.json is one too") {
+  PieceCounts counts{PreTokenizer(kGpt2Pattern)};
+  counts.add("the cat and the hat");
+  const Vocabulary trained =
+      Vocabulary::bpe(std::make_shared<BpeTokenizer>(train_bpe(counts, {260, 2})));
+  const TemporaryFolder folder;
+  const Vocabulary loaded = Vocabulary::load(folder.write("tokenizer.json", trained.to_json()));
+  CHECK(loaded.kind_name() == "bpe");
+  CHECK(loaded.size() == 260);
+  CHECK(loaded.to_json() == trained.to_json());
+  const std::string text = "\xFFthe hat<|endoftext|>";
+  CHECK(loaded.encode(text) == trained.encode(text));
+  CHECK(loaded.encode(text).back() == 259);
+  CHECK(round_trip(loaded, text) == text);
 }
 
 TEST_CASE("vocabulary: written and loaded, it is the same, with either kind of line end") {

@@ -1,0 +1,132 @@
+#include "train/data/bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <limits>
+
+#include "core/error.h"
+#include "train/data/byte_alphabet.h"
+
+namespace xtrain {
+namespace {
+
+constexpr uint64_t kNoPair = ~uint64_t{0};
+constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+constexpr size_t kMaxPiece = size_t{1} << 31;
+
+uint64_t key_of(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
+}  // namespace
+
+MergeTable::MergeTable(size_t merges)
+    : slots_(std::bit_ceil(2 * merges + 2), Slot{kNoPair, {}}),
+      shift_(64 - std::countr_zero(slots_.size())) {}
+
+// Where the pair is or would go. The upper bits of a product with an odd constant are well mixed.
+size_t MergeTable::slot_of(uint64_t pair) const {
+  size_t slot = (pair * 0x9E3779B97F4A7C15u) >> shift_;
+  while (slots_[slot].pair != pair && slots_[slot].pair != kNoPair) {
+    slot = (slot + 1) & (slots_.size() - 1);
+  }
+  return slot;
+}
+
+bool MergeTable::insert(TokenPair pair, Merge merge) {
+  const uint64_t key = key_of(pair.first, pair.second);
+  Slot& slot = slots_[slot_of(key)];
+  if (slot.pair == key) return false;
+  slot = {key, merge};
+  return true;
+}
+
+MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const {
+  return slots_[slot_of(key_of(left, right))].merge;
+}
+
+Bpe::Bpe(std::vector<std::string> tokens, std::vector<TokenPair> merges, bool whole_first,
+         std::string_view where)
+    : tokens_(std::move(tokens)),
+      merges_(std::move(merges)),
+      whole_first_(whole_first),
+      table_(merges_.size()) {
+  for (size_t id = 0; id < tokens_.size(); ++id) {
+    if (tokens_[id].empty()) continue;
+    const auto [known, added] = id_of_token_.emplace(tokens_[id], static_cast<int32_t>(id));
+    check_input(added, where, ": ids ", known->second, " and ", id, " are the same token \"",
+                spell_bytes(tokens_[id]), '"');
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string token(1, static_cast<char>(byte));
+    const auto found = id_of_token_.find(token);
+    check_input(found != id_of_token_.end(), where, ": a byte-level vocabulary must have a token ",
+                "for every byte; none is \"", spell_bytes(token), '"');
+    id_of_byte_.push_back(found->second);
+  }
+  for (size_t rank = 0; rank < merges_.size(); ++rank) {
+    const auto& left = tokens_.at(static_cast<size_t>(merges_[rank].first));
+    const auto& right = tokens_.at(static_cast<size_t>(merges_[rank].second));
+    const auto result = id_of_token_.find(left + right);
+    check_input(result != id_of_token_.end(), where, ": merge ", rank, " gives \"",
+                spell_bytes(left + right), "\", which is no token");
+    check_input(table_.insert(merges_[rank], {static_cast<int32_t>(rank), result->second}), where,
+                ": merge ", rank, " of \"", spell_bytes(left), "\" and \"", spell_bytes(right),
+                "\" is listed twice");
+  }
+}
+
+// Makes the symbol at `left` and the one after it wait for their turn, if they can merge.
+void Bpe::push_candidate(uint32_t left, BpeScratch& scratch) const {
+  const auto& symbol = scratch.symbols[left];
+  if (symbol.next == kNone) return;
+  const int32_t rank = table_.find(symbol.id, scratch.symbols[symbol.next].id).rank;
+  if (rank < 0) return;
+  scratch.candidates.push_back(uint64_t{static_cast<uint32_t>(rank)} << 32 | left);
+  std::push_heap(scratch.candidates.begin(), scratch.candidates.end(), std::greater<>());
+}
+
+void Bpe::join(uint32_t left, int32_t result, BpeScratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  auto& symbol = symbols[left];
+  auto& gone = symbols[symbol.next];
+  symbol.id = result;
+  symbol.next = gone.next;
+  gone.id = -1;
+  if (symbol.next != kNone) symbols[symbol.next].previous = left;
+  push_candidate(left, scratch);
+  if (symbol.previous != kNone) push_candidate(symbol.previous, scratch);
+}
+
+void Bpe::encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+  check_input(piece.size() <= kMaxPiece, "tokenizer: a piece of text has ", piece.size(),
+              " bytes without a cut; at most ", kMaxPiece, " are possible");
+  if (piece.empty()) return;
+  if (whole_first_) {
+    const auto whole = id_of_token_.find(piece);
+    if (whole != id_of_token_.end()) return ids.push_back(whole->second);
+  }
+  auto& [symbols, candidates] = scratch;
+  symbols.clear();
+  candidates.clear();
+  for (uint32_t i = 0; i < piece.size(); ++i) {
+    const int32_t id = id_of_byte_[static_cast<unsigned char>(piece[i])];
+    symbols.push_back({id, i == 0 ? kNone : i - 1, i + 1 == piece.size() ? kNone : i + 1});
+  }
+  for (uint32_t i = 0; i < piece.size(); ++i) push_candidate(i, scratch);
+  while (!candidates.empty()) {
+    std::pop_heap(candidates.begin(), candidates.end(), std::greater<>());
+    const auto rank = static_cast<int32_t>(candidates.back() >> 32);
+    const auto left = static_cast<uint32_t>(candidates.back());
+    candidates.pop_back();
+    const auto& symbol = symbols[left];
+    if (symbol.id < 0 || symbol.next == kNone) continue;
+    // Neighbours that have changed since are another pair, with another rank.
+    const auto merge = table_.find(symbol.id, symbols[symbol.next].id);
+    if (merge.rank == rank) join(left, merge.result, scratch);
+  }
+  for (uint32_t i = 0; i != kNone; i = symbols[i].next) ids.push_back(symbols[i].id);
+}
+
+}  // namespace xtrain
