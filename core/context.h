@@ -14,7 +14,8 @@
 namespace xtrain {
 
 // naive: the definition, one dot product an element. tiled: blocked for caches and registers, ours.
-// mma: tensor cores, ours (CUDA, bf16 only). library: BLAS on the CPU, cuBLAS on the GPU.
+// mma: tensor cores, ours (CUDA, bf16 only). library: BLAS on the CPU; cuBLAS on the GPU, but for
+// products of at most 8 rows, which a kernel of ours reads at the rate of memory.
 // library_tf32: cuBLAS that may round f32 operands to TF32, which no other backend does (CUDA
 // only).
 enum class GemmBackend : uint8_t { naive, tiled, mma, library, library_tf32 };

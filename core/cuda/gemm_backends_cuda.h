@@ -22,6 +22,13 @@ template <class T, class Out>
 void library_gemm(const Cuda& cuda, const GemmProblem& problem, const T* a, const T* b, Out* c,
                   bool tf32);
 
+// By a kernel that reads b once for all rows. Supported: at most 8 rows, rows of a and columns of b
+// contiguous, whole packs of 16 bytes that begin at multiples of 16 bytes.
+template <class T>
+bool few_rows_supports(const GemmProblem& problem, const T* a, const T* b);
+template <class T, class Out>
+void few_rows_gemm(const Cuda& cuda, const GemmProblem& problem, const T* a, const T* b, Out* c);
+
 // A problem as kernels take it, by value. The matrices of a batch are found by `batch`.
 template <class T, class Out>
 struct KernelProblem {

@@ -1,5 +1,5 @@
 // Matrix products by NVIDIA's libraries: cuBLASLt for f32 and bf16, cuBLAS for f64 and for what
-// cuBLASLt does not take.
+// cuBLASLt does not take. Products of few rows are left to a kernel of ours.
 
 #include <algorithm>
 
@@ -75,6 +75,7 @@ void library_gemm(const Cuda& cuda, const GemmProblem& p, const T* a, const T* b
                   bool tf32) {
   // A product over nothing leaves beta * c; the libraries may refuse the strides of its operands.
   if (p.k == 0) return naive_gemm(cuda, p, a, b, c);
+  if (few_rows_supports(p, a, b)) return few_rows_gemm(cuda, p, a, b, c);
   constexpr int64_t kMostBatches = 65535;  // kernels count batches in a short dimension of the grid
   StridedIndex<3> outer(p.batch, {p.batch_stride_a, p.batch_stride_b, p.batch_stride_c});
   int64_t length = 1, stride[3] = {};

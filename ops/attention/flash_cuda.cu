@@ -8,6 +8,7 @@ namespace xtrain {
 
 template <class T>
 FlashKernel flash_kernel(const Cuda& cuda, const FlashForward<T>& call) {
+  if (split_keys_supports(call)) return FlashKernel::split_keys;
   if constexpr (std::is_same_v<T, BFloat16>) {
     if (wgmma_supports(cuda, call)) return FlashKernel::wgmma;
     if (mma_supports(cuda, call)) return FlashKernel::mma;
@@ -38,6 +39,9 @@ void flash_forward(const Cuda& cuda, const FlashProblem& problem, const T* q, co
     case FlashKernel::ffma:
       ffma_forward(cuda, call);
       break;
+    case FlashKernel::split_keys:
+      split_keys_forward(cuda, call);
+      break;
   }
 }
 
@@ -53,6 +57,7 @@ void flash_backward(const Cuda& cuda, const FlashProblem& problem, const T* q, c
     case FlashKernel::mma:
       if constexpr (std::is_same_v<T, BFloat16>) mma_backward(cuda, call);
       break;
+    case FlashKernel::split_keys:  // has no backward pass
     case FlashKernel::ffma:
       ffma_backward(cuda, call);
       break;

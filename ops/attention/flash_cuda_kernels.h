@@ -28,8 +28,9 @@ struct FlashBackward {
 };
 
 // ffma: the ordinary arithmetic units; every dtype, head size and layout. mma: tensor cores by
-// mma.sync. wgmma: tensor cores by wgmma, fed by the copy engine.
-enum class FlashKernel : uint8_t { ffma, mma, wgmma };
+// mma.sync. wgmma: tensor cores by wgmma, fed by the copy engine. split_keys: few queries, the keys
+// shared out over blocks.
+enum class FlashKernel : uint8_t { ffma, mma, wgmma, split_keys };
 
 // The kernel that flash_forward or flash_backward runs for this call.
 template <class T>
@@ -58,5 +59,14 @@ bool wgmma_supports(const Cuda& cuda, const FlashForward<BFloat16>& call);
 bool wgmma_supports(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 void wgmma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call);
 void wgmma_backward(const Cuda& cuda, const FlashBackward<BFloat16>& call);
+
+// flash_split_keys_cuda.cu. Supported: at most 8 queries a key head, over all heads that share it;
+// head size 4, 8, 16 or 32 times the elements of 16 bytes; every row of q, k and v at a multiple of
+// 16 bytes; no dropout. A row's result does not depend on the other sequences of the batch, but on
+// their number, which decides into how many parts the keys are split.
+template <class T>
+bool split_keys_supports(const FlashForward<T>& call);
+template <class T>
+void split_keys_forward(const Cuda& cuda, const FlashForward<T>& call);
 
 }  // namespace xtrain

@@ -160,6 +160,29 @@ TEST_CASE("elements of own GPU products depend on their row and column alone", "
   }
 }
 
+TEST_CASE("GPU products of few rows do not depend on how many there are", "[cuda]") {
+  const Context ctx = context_with(GemmBackend::library);
+  for (const GemmDtypes& d : kGemmDtypes) {
+    for (const Shape& sizes : {Shape{1, 8}, Shape{77, 128}, Shape{1000, 1032}, Shape{96, 5000}}) {
+      const int64_t n = sizes[0], k = sizes[1];
+      const Tensor a = random_tensor(ctx, {8, k}, d.operands, 1);
+      const Tensor w = random_tensor(ctx, {n, k}, d.operands, 2), b = w.transpose(0, 1);
+      const auto run = [&](const Tensor& x) {
+        const Tensor c = random_tensor(ctx, {x.size(0), n}, d.result, 3);
+        check_product(ctx, x, b, c, 0.5, 0.0);
+        gemm(ctx, x, b, c);
+        return doubles(ctx, c);
+      };
+      INFO(d.operands << " -> " << d.result << " " << sizes);
+      const std::vector<double> whole = run(a);
+      for (int64_t rows = 1; rows < 8; ++rows) {
+        const std::vector<double> some = run(a.slice(0, 8 - rows, rows));
+        CHECK(std::equal(some.begin(), some.end(), whole.begin() + (8 - rows) * n));
+      }
+    }
+  }
+}
+
 TEST_CASE("f32 products of the GPU are f32 unless TF32 is asked for by name", "[cuda]") {
   const Context exact = context_with(GemmBackend::naive);
   const Tensor a = random_tensor(exact, {256, 256}, Dtype::f32, 1);

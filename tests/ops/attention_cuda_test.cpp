@@ -231,6 +231,7 @@ struct Calls {
     for (Tensor x : {o, log_sum, dq, dk, dv}) fill(ctx, x, kNaN);
     if constexpr (kCudaBuilt) {
       if (forward_kernel == FlashKernel::ffma) ffma_forward(cuda, forward);
+      if (forward_kernel == FlashKernel::split_keys) split_keys_forward(cuda, forward);
       if (backward_kernel == FlashKernel::ffma) ffma_backward(cuda, backward);
       if constexpr (std::is_same_v<T, BFloat16>) {
         if (forward_kernel == FlashKernel::mma) mma_forward(cuda, forward);
@@ -421,6 +422,67 @@ TEST_CASE("flash attention on the GPU runs on the tensor cores where they fit, e
   copy(ctx, unaligned.k, k);
   unaligned.k = k;
   check_runs<BFloat16>(ctx, unaligned, e, kFfma, kFfma);
+}
+
+TEST_CASE("flash attention on the GPU of few queries over many keys is right", "[cuda]") {
+  for (int64_t head_dim : {8, 20, 32, 64, 128, 256}) {
+    for (int64_t group : {1, 2, 4, 8}) {
+      for (int64_t keys : {1, 127, 3000}) {
+        Example e{.queries = 1, .keys = keys, .heads = 2 * group, .kv_heads = 2};
+        e.head_dim = head_dim;
+        check_example(e);
+      }
+    }
+    // Caches that are longer than what they hold, and several queries.
+    for (int64_t queries : {1, 2, 4}) {
+      Example e{.batch = 3, .queries = queries, .keys = 2000, .heads = 4, .kv_heads = 2};
+      e.head_dim = head_dim;
+      e.position_base = {static_cast<int32_t>(2000 - queries), 700, 0};
+      e.key_length = {2000, static_cast<int32_t>(700 + queries), static_cast<int32_t>(queries)};
+      check_example(e);
+      e.window = 100;
+      check_example(e);
+      e.causal = false;
+      e.key_length = {1999, 0, 1};
+      check_example(e);
+    }
+  }
+}
+
+TEST_CASE("flash attention on the GPU splits the keys of few queries over blocks", "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  const auto check_splits = [&](const Example& e, bool f32, bool bf16) {
+    const FlashKernel split = FlashKernel::split_keys, ffma = FlashKernel::ffma;
+    const bool fits = e.head_dim % 32 == 0 && e.head_dim != 192;
+    const FlashKernel best = fits ? best_kernel() : ffma;
+    check_runs<float>(ctx, random_inputs_on_gpu(e, Dtype::f32), e, f32 ? split : ffma, ffma);
+    check_runs<BFloat16>(ctx, random_inputs_on_gpu(e, Dtype::bf16), e, bf16 ? split : best, best);
+  };
+  check_splits({.keys = 1000, .heads = 16, .kv_heads = 2, .head_dim = 128}, true, true);
+  check_splits({.keys = 1000, .heads = 18, .kv_heads = 2, .head_dim = 128}, false, false);
+  check_splits({.queries = 4, .keys = 1000, .head_dim = 64}, true, true);
+  check_splits({.queries = 5, .keys = 1000, .head_dim = 64}, false, false);
+  check_splits({.keys = 1000, .head_dim = 256}, false, true);
+  check_splits({.keys = 1000, .head_dim = 80}, false, false);
+}
+
+TEST_CASE("flash attention on the GPU never reads a cache behind its length", "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  Example e{.keys = 1000, .heads = 4, .kv_heads = 2, .head_dim = 128};
+  e.position_base = {300, 41};
+  e.key_length = {301, 42};
+  for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    const Inputs in = random_inputs_on_gpu(e, dtype);
+    const AttentionOptions options = options_of(ctx, e);
+    const auto output = [&] { return run(ctx, in, options, AttentionKind::flash).o; };
+    const std::vector<double> expected = output();
+    for (Tensor x : {in.k, in.v}) {
+      fill(ctx, x.slice(0, 0, 1).slice(1, 301, 699), kNaN);
+      fill(ctx, x.slice(0, 1, 1).slice(1, 42, 958), kNaN);
+    }
+    poison_pool(ctx);
+    CHECK(output() == expected);
+  }
 }
 
 TEST_CASE("the wgmma kernels of flash attention refuse what they cannot do", "[cuda]") {
