@@ -16,6 +16,7 @@
 #include "train/data/story_source.h"
 #include "train/data/text_source.h"
 #include "train/data/token_file.h"
+#include "train/data/token_meta.h"
 
 namespace xtrain {
 namespace {
@@ -91,6 +92,10 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
   }
   if (kind == "chars") return chars_of(files);
   if (kind != "tokens") return Vocabulary::bytes();
+  // A bare number of ids may leave out markers, which the model's own then covers.
+  auto declared = declared_vocabulary(files);
+  const bool ids = declared && declared->kind() == Vocabulary::Kind::ids;
+  if (declared && (!ids || declared->size() > vocab_size)) return *std::move(declared);
   check_input(vocab_size > 0, files.front().path(), ": token files do not say how large their ",
               "vocabulary is; give the model's vocab_size or a data.vocab_file");
   return Vocabulary::ids(vocab_size);
