@@ -126,8 +126,8 @@ Data open_stories(const DataConfig& config, double val_fraction) {
   data.train = std::make_shared<StorySource>(config.stories_seed, 0, config.stories_count);
   const double held_out = val_fraction * static_cast<double>(config.stories_count);
   if (held_out > 0) {
-    data.validation = std::make_shared<StorySource>(config.stories_seed, kFirstValStory,
-                                                    static_cast<int64_t>(std::ceil(held_out)));
+    data.validation =
+        validation_stories(config.stories_seed, static_cast<int64_t>(std::ceil(held_out)));
   }
   return data;
 }
@@ -192,6 +192,14 @@ Data open_data(const DataConfig& config, int64_t vocab_size) {
                                                  train_files, vocabulary);
   data.vocabulary = std::make_shared<Vocabulary>(vocabulary);
   return data;
+}
+
+std::shared_ptr<const TokenSource> validation_stories(uint64_t seed, int64_t count) {
+  return std::make_shared<StorySource>(seed, kFirstValStory, count);
+}
+
+std::vector<MappedFile> open_data_files(const std::vector<std::string>& patterns) {
+  return open_files(patterns);
 }
 
 }  // namespace xtrain
