@@ -10,19 +10,13 @@
 namespace xtrain {
 namespace {
 
-// Read twice: first to find the keys on which the defaults of others depend.
 ModelConfig config_of(const SafetensorsFile& file) {
   const auto found = file.metadata().find("config");
   check_input(found != file.metadata().end(), file.path(),
               ": the metadata must hold the model's config; there is no \"config\" in it");
   ConfigReader reader;
   reader.add_json(found->second, file.path() + ", metadata \"config\"");
-  ModelConfig given;
-  reader.read({{"model", config_fields(given)}});
-  ModelConfig config = with_defaults(given);
-  reader.read({{"model", config_fields(config)}});
-  validate(config);
-  return config;
+  return read_model_config(reader);
 }
 
 // The bytes may have any alignment, so they are copied, not read in place.
