@@ -82,7 +82,7 @@ std::optional<double> CorpusLoss::bits_per_byte() const {
 CorpusLoss corpus_loss(const Context& ctx, TinyTransformer& model, const TokenSource& source,
                        const Vocabulary& vocabulary, const CorpusLossOptions& options,
                        const EvalProgress& progress) {
-  check_eval_shape(model, vocabulary.size(), options.batch_size, options.seq_len);
+  check_eval_shape(model.config(), vocabulary.size(), options.batch_size, options.seq_len);
   const Windows windows = checked_windows(source, options);
   const bool has_text = vocabulary.kind() != Vocabulary::Kind::ids;
   CorpusLoss result;

@@ -83,7 +83,7 @@ MultipleChoiceScore score_multiple_choice(const Context& ctx, TinyTransformer& m
                                           const MultipleChoiceSet& set, int64_t vocab_size,
                                           const MultipleChoiceOptions& options,
                                           const EvalProgress& progress) {
-  check_eval_shape(model, vocab_size, options.batch_size, options.seq_len);
+  check_eval_shape(model.config(), vocab_size, options.batch_size, options.seq_len);
   check_input(!set.examples.empty(), set.name, ": holds no examples");
   MultipleChoiceScore score;
   std::vector<Row> rows;

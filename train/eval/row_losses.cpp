@@ -8,11 +8,11 @@
 
 namespace xtrain {
 
-void check_eval_shape(const TinyTransformer& model, int64_t vocab_size, int64_t batch_size,
+void check_eval_shape(const ModelConfig& model, int64_t vocab_size, int64_t batch_size,
                       int64_t seq_len) {
-  check_input(vocab_size <= model.config().vocab_size, "the vocabulary has ", vocab_size,
-              " ids, more than the model's vocab_size ", model.config().vocab_size);
-  const int64_t most = model.config().max_position_embeddings;
+  check_input(vocab_size <= model.vocab_size, "the vocabulary has ", vocab_size,
+              " ids, more than the model's vocab_size ", model.vocab_size);
+  const int64_t most = model.max_position_embeddings;
   check_input(batch_size >= 1, "batch_size must be at least 1; got ", batch_size);
   check_input(seq_len >= 1 && seq_len <= most, "seq_len must lie in 1..", most,
               ", the model's max_position_embeddings; got ", seq_len);

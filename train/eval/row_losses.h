@@ -11,7 +11,7 @@ namespace xtrain {
 
 // InputError where the model does not have all ids of a vocabulary of this size, or batches of this
 // shape do not fit it.
-void check_eval_shape(const TinyTransformer& model, int64_t vocab_size, int64_t batch_size,
+void check_eval_shape(const ModelConfig& model, int64_t vocab_size, int64_t batch_size,
                       int64_t seq_len);
 
 // The loss of each target in nats, 0 for kIgnoreIndex; dropout is off. Ids of the model from

@@ -27,10 +27,11 @@ inline std::unique_ptr<TinyTransformer> bigram_model(const Context& ctx, const T
   config.hidden_size = V;
   config.num_hidden_layers = 1;
   config.num_attention_heads = 1;
+  config = with_defaults(config);
   config.head_dim = 2;
   config.intermediate_size = 2;
   config.max_position_embeddings = max_positions;
-  auto model = std::make_unique<TinyTransformer>(ctx, with_defaults(config), Dtype::f64);
+  auto model = std::make_unique<TinyTransformer>(ctx, config, Dtype::f64);
   const int64_t C = config.hidden_size;
   const double length =
       1.0 / std::sqrt(1.0 / static_cast<double>(C) + model->config().rms_norm_eps);
