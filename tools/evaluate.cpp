@@ -20,6 +20,7 @@ namespace xtrain {
 namespace {
 
 constexpr int64_t kUsualSeqLen = 1024;
+constexpr int64_t kOne = 1, kMost = int64_t{1} << 53;
 
 struct Options {
   std::string model, multiple_choice, device = "auto", dtype = "f32";
@@ -51,14 +52,18 @@ void add_data_options(CLI::App& app, Options& o) {
 
 void add_computing_options(CLI::App& app, Options& o) {
   app.add_option("--batch-size", o.corpus.batch_size, "windows or choices computed at a time")
+      ->check(CLI::Range(kOne, int64_t{1} << 20))
       ->capture_default_str();
   app.add_option("--seq-len", o.corpus.seq_len,
                  text("tokens that the model sees (default: ", kUsualSeqLen,
-                      ", or all it can where that is less)"));
+                      ", or all it can where that is less)"))
+      ->check(CLI::Range(kOne, kMost));
   app.add_option("--stride", o.corpus.stride,
                  "tokens from one window to the next; below seq-len, windows overlap and each "
-                 "token still counts once (default: seq-len)");
+                 "token still counts once (default: seq-len)")
+      ->check(CLI::Range(kOne, kMost));
   app.add_option("--max-tokens", o.corpus.max_tokens, "count the first ones alone, 0 for all")
+      ->check(CLI::Range(int64_t{0}, kMost))
       ->capture_default_str();
   add_device_option(app, o.device);
   app.add_option("--dtype", o.dtype, "f64, f32 or bf16")->capture_default_str();
@@ -72,8 +77,8 @@ void add_computing_options(CLI::App& app, Options& o) {
 void check_options(const Options& o) {
   check_input(o.wants_data || !o.multiple_choice.empty(),
               "nothing to evaluate on; give --data FILES, --stories N or --multiple-choice FILE");
-  check_input(is_floating(dtype_from_name(o.dtype)), "--dtype must be f64, f32 or bf16; got ",
-              o.dtype);
+  check_input(o.dtype == "f64" || o.dtype == "f32" || o.dtype == "bf16",
+              "--dtype must be f64, f32 or bf16; got ", o.dtype);
 }
 
 std::string device_text(const Context& ctx) {
