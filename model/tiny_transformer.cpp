@@ -83,6 +83,18 @@ Loss TinyTransformer::loss(const Context& ctx, Tape* tape, const TokenBatch& bat
                     : linear_cross_entropy_composed(ctx, x, head, targets, V, kIgnoreIndex);
 }
 
+Tensor TinyTransformer::losses(const Context& ctx, const TokenBatch& batch, const Exec& exec,
+                               int64_t vocab_size) {
+  check(batch.targets.defined() && batch.targets.shape() == batch.inputs.shape(),
+        "losses: targets must have the shape of the inputs ", batch.inputs.shape());
+  const int64_t rows = batch.inputs.numel();
+  const Tensor x = hidden(ctx, nullptr, batch.inputs, exec).value;
+  return linear_cross_entropy_rows(ctx, x.reshape({rows, config_.hidden_size}),
+                                   use(nullptr, *head_).value, batch.targets.reshape({rows}),
+                                   vocab_size)
+      .reshape(batch.inputs.shape());
+}
+
 Var TinyTransformer::logits(const Context& ctx, Tape* tape, const TokenBatch& batch,
                             const Exec& exec) {
   return linear(ctx, hidden(ctx, tape, batch.inputs, exec), use(tape, *head_), Var());

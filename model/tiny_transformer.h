@@ -40,6 +40,11 @@ class TinyTransformer {
   // exceed max_position_embeddings. exec.dtype must be the model's.
   Loss loss(const Context& ctx, Tape* tape, const TokenBatch& batch, const Exec& exec);
 
+  // The loss of each target by itself, [B, T] in the accumulator's dtype of exec.dtype; 0 where it
+  // does not count. Ids from `vocab_size` on are padding, which takes no probability; 0: none are.
+  Tensor losses(const Context& ctx, const TokenBatch& batch, const Exec& exec,
+                int64_t vocab_size = 0);
+
   // [B, T, vocab_size].
   Var logits(const Context& ctx, Tape* tape, const TokenBatch& batch, const Exec& exec);
   // [B, vocab_size] behind the last token of each row.

@@ -315,6 +315,7 @@ std::optional<double> Trainer::validation_loss() {
   }
   replica_.sum(ctx, totals);
   const std::vector<double> sums = to_host<double>(ctx, totals);
+  if (sums[kCount] == 0.0) return std::nullopt;
   return sums[kLossSum] / sums[kCount];
 }
 

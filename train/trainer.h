@@ -65,7 +65,7 @@ class Trainer {
   StepReport train_step();
   // Mean loss over the validation tokens, the first eval_steps batches of every replica; over all
   // of them when there are fewer or eval_steps is 0. Leaves training as it was. None when there is
-  // no validation data. To be called on all replicas, which share the work.
+  // no validation data, or all of it is masked. To be called on all replicas, which share the work.
   std::optional<double> validation_loss();
   // num_samples texts that continue the prompt.
   std::vector<std::string> samples();

@@ -16,6 +16,7 @@
 #include "train/data/story_source.h"
 #include "train/data/text_source.h"
 #include "train/data/token_file.h"
+#include "train/data/token_meta.h"
 
 namespace xtrain {
 namespace {
@@ -90,6 +91,10 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
   }
   if (kind == "chars") return chars_of(files);
   if (kind != "tokens") return Vocabulary::bytes();
+  // A bare number of ids may leave out markers, which the model's own then covers.
+  auto declared = declared_vocabulary(files);
+  const bool ids = declared && declared->kind() == Vocabulary::Kind::ids;
+  if (declared && (!ids || declared->size() > vocab_size)) return *std::move(declared);
   check_input(vocab_size > 0, files.front().path(), ": token files do not say how large their ",
               "vocabulary is; give the model's vocab_size or a data.vocab_file");
   return Vocabulary::ids(vocab_size);
@@ -121,8 +126,8 @@ Data open_stories(const DataConfig& config, double val_fraction) {
   data.train = std::make_shared<StorySource>(config.stories_seed, 0, config.stories_count);
   const double held_out = val_fraction * static_cast<double>(config.stories_count);
   if (held_out > 0) {
-    data.validation = std::make_shared<StorySource>(config.stories_seed, kFirstValStory,
-                                                    static_cast<int64_t>(std::ceil(held_out)));
+    data.validation =
+        validation_stories(config.stories_seed, static_cast<int64_t>(std::ceil(held_out)));
   }
   return data;
 }
@@ -191,6 +196,14 @@ Data open_data(const DataConfig& config, int64_t vocab_size, const Vocabulary* o
                                                  train_files, vocabulary);
   data.vocabulary = std::make_shared<Vocabulary>(vocabulary);
   return data;
+}
+
+std::shared_ptr<const TokenSource> validation_stories(uint64_t seed, int64_t count) {
+  return std::make_shared<StorySource>(seed, kFirstValStory, count);
+}
+
+std::vector<MappedFile> open_data_files(const std::vector<std::string>& patterns) {
+  return open_files(patterns);
 }
 
 }  // namespace xtrain

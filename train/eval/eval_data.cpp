@@ -1,0 +1,96 @@
+#include "train/eval/eval_data.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/mapped_file.h"
+#include "train/data/open_data.h"
+#include "train/data/text_source.h"
+#include "train/data/token_file.h"
+#include "train/data/token_meta.h"
+
+namespace xtrain {
+namespace {
+
+using SourcePtr = std::shared_ptr<const TokenSource>;
+
+// Text whose ids are kept in memory, four bytes each.
+class EncodedText final : public TokenSource {
+ public:
+  EncodedText(std::string name, std::string_view text, const Vocabulary& vocabulary)
+      : name_(std::move(name)),
+        reader_(xtrain::text("text, encoded as ", vocabulary.kind_name())),
+        ids_(vocabulary.encode(text, name_)) {}
+  int64_t size() const override { return static_cast<int64_t>(ids_.size()); }
+  void read(int64_t offset, std::span<int32_t> out) const override {
+    check_range(*this, offset, static_cast<int64_t>(out.size()));
+    std::copy_n(ids_.begin() + offset, out.size(), out.begin());
+  }
+  std::string name() const override { return name_; }
+  std::string reader() const override { return reader_; }
+
+ private:
+  std::string name_, reader_;
+  std::vector<int32_t> ids_;
+};
+
+void check_has_text(const std::string& name, const Vocabulary& vocabulary) {
+  check_input(vocabulary.kind() != Vocabulary::Kind::ids, name,
+              ": is text, and the model has no tokenizer to encode it with; give files of tokens");
+}
+
+SourcePtr open_stories(const EvalData& data, const Vocabulary& vocabulary) {
+  const SourcePtr bytes = validation_stories(data.stories_seed, data.stories);
+  check_has_text(bytes->name(), vocabulary);
+  if (vocabulary.kind() == Vocabulary::Kind::bytes) return bytes;
+  std::vector<int32_t> ids(static_cast<size_t>(bytes->size()));
+  bytes->read(0, ids);
+  return std::make_shared<EncodedText>(bytes->name(), Vocabulary::bytes().decode(ids), vocabulary);
+}
+
+bool is_tokens(const MappedFile& file, const std::string& format) {
+  return format == "auto" ? looks_like_tokens(file) : format != "text";
+}
+
+SourcePtr open_file(MappedFile file, const std::string& format, const Vocabulary& vocabulary) {
+  if (is_tokens(file, format)) {
+    return std::make_shared<TokenFile>(std::move(file), format, vocabulary.size());
+  }
+  check_has_text(file.path(), vocabulary);
+  if (vocabulary.kind() == Vocabulary::Kind::bytes) {
+    return std::make_shared<ByteSource>(std::move(file));
+  }
+  return std::make_shared<EncodedText>(file.path(), file.text(), vocabulary);
+}
+
+// Characters may be numbered otherwise than the model knows them.
+void check_declared(const std::vector<MappedFile>& files, const std::string& format,
+                    const Vocabulary& vocabulary) {
+  if (vocabulary.kind() != Vocabulary::Kind::chars) return;
+  for (const MappedFile& file : files) {
+    if (!is_tokens(file, format)) continue;
+    const auto declared = declared_vocabulary({&file, 1});
+    const bool other = declared && declared->kind() == Vocabulary::Kind::chars &&
+                       declared->to_json() != vocabulary.to_json();
+    check_input(!other, file.path(), ": its meta.json has other characters than the model");
+  }
+}
+
+}  // namespace
+
+SourcePtr open_eval_data(const EvalData& data, const Vocabulary& vocabulary) {
+  check_input(data.format == "auto" || data.format == "text" || data.format == "raw_u16" ||
+                  data.format == "headered",
+              "format must be auto, text, raw_u16 or headered; got \"", data.format, "\"");
+  if (data.files.empty()) return open_stories(data, vocabulary);
+  std::vector<MappedFile> files = open_data_files(data.files);
+  check_declared(files, data.format, vocabulary);
+  std::vector<SourcePtr> parts;
+  for (MappedFile& file : files) {
+    parts.push_back(open_file(std::move(file), data.format, vocabulary));
+  }
+  return parts.size() == 1 ? parts.front() : std::make_shared<JoinedSource>(std::move(parts));
+}
+
+}  // namespace xtrain
