@@ -3,6 +3,7 @@
 
     pip install torch transformers
     python3 tools/compare_transformers.py [--bin build/bin] [--work FOLDER]
+    python3 tools/compare_transformers.py --write-golden tests/golden/transformers
 
 For each of GPT-2, Llama, Qwen2 and Qwen3, tied and untied:
 
@@ -62,20 +63,21 @@ def train(bin, layout, tied, folder):
     return folder / "run"
 
 
-def random_model(layout, tied):
+def random_model(layout, tied, vocab=300, hidden=64, head_dim=32, inner=112, layers=3,
+                 positions=POSITIONS):
     """A model whose every tensor is random, norms and biases too: defaults would hide a mix-up."""
-    common = dict(vocab_size=300, tie_word_embeddings=tied, bos_token_id=None, eos_token_id=None)
+    common = dict(vocab_size=vocab, tie_word_embeddings=tied, bos_token_id=None, eos_token_id=None)
     if layout == "gpt2":
-        config = transformers.GPT2Config(n_positions=POSITIONS, n_embd=64, n_layer=3, n_head=4,
-                                         **common)
+        config = transformers.GPT2Config(n_positions=positions, n_embd=hidden, n_layer=layers,
+                                         n_head=4, **common)
     else:
         kind = dict(llama=transformers.LlamaConfig, qwen2=transformers.Qwen2Config,
                     qwen3=transformers.Qwen3Config)[layout]
         if layout != "qwen2":
-            common.update(head_dim=32, attention_bias=tied)
-        config = kind(hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
-                      num_key_value_heads=2, intermediate_size=112, rms_norm_eps=1e-5,
-                      max_position_embeddings=POSITIONS, **common)
+            common.update(head_dim=head_dim, attention_bias=layout == "qwen3" or tied)
+        config = kind(hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=4,
+                      num_key_value_heads=2, intermediate_size=inner, rms_norm_eps=1e-5,
+                      max_position_embeddings=positions, **common)
     torch.manual_seed(7)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
@@ -83,6 +85,18 @@ def random_model(layout, tied):
             is_norm = parameter.dim() == 1 and name.endswith("weight")
             parameter.normal_(1.0 if is_norm else 0.0, 0.1)
     return model
+
+
+def write_golden(folder):
+    for layout, tied in zip(LAYOUTS, (True, False, True, False)):
+        model = random_model(layout, tied, vocab=13, hidden=16, head_dim=6, inner=20, layers=2,
+                             positions=12)
+        model.save_pretrained(folder / layout)
+        inputs = torch.randint(0, 13, (2, 12))
+        with torch.no_grad():
+            logits = model.double()(inputs).logits
+        save_file({"inputs": inputs.to(torch.int32), "logits": logits},
+                  folder / layout / "logits.safetensors")
 
 
 def ours(bin, folder, ids, work):
@@ -160,9 +174,13 @@ def main():
                         default=pathlib.Path(os.environ.get("XTRAIN_BIN", "build/bin")),
                         help="folder of train, convert and model_values")
     parser.add_argument("--work", type=pathlib.Path, help="folder to keep the models in")
+    parser.add_argument("--write-golden", type=pathlib.Path, metavar="FOLDER")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    if arguments.write_golden:
+        write_golden(arguments.write_golden)
+        return 0
     print(f"torch {torch.__version__}, transformers {transformers.__version__}; f32, CPU")
     print(f"{'model':<18}{'way':<8}{'logits':>10}  {'greedy':>7}  result")
     failures = 0
