@@ -10,10 +10,15 @@ For each of GPT-2, Llama, Qwen2 and Qwen3, tied and untied:
     export  a small model is trained by `train`, exported by `convert`, and loaded by transformers
     import  a random model made by transformers is imported by `convert`, and read as it is, too
 
-Both sides then compute in f32 on the CPU. A row of the table is good when the logits of ten prompts
-differ by at most 1e-4, ten greedy continuations of 64 tokens are identical, a second export has the
-same hash, and, where the model was imported, exporting it again gives transformers' own values bit
-for bit. Exit code 0: every row is good; 1: some is not.
+Both sides then compute in f32 on the CPU. A row of the table is good when
+
+    - the logits of ten prompts with their continuations differ by at most 1e-4,
+    - ten greedy continuations of 64 tokens are identical; ours come from `generate`
+    - an export's tokenizer gives our ids, a second export has the same hash, and an export in shards
+      holds the same values,
+    - of an imported model, exporting it again gives transformers' own values bit for bit.
+
+Exit code 0: every row is good; 1: some is not.
 """
 import argparse
 import hashlib
@@ -107,22 +112,30 @@ def ours(bin, folder, ids, work):
     return load_file(work / "logits.safetensors")["logits"]
 
 
-def continuations(logits_of, ids):
+def their_continuations(model, ids):
     for _ in range(NEW_TOKENS):
-        ids = torch.cat([ids, logits_of(ids)[:, -1].argmax(-1, keepdim=True)], 1)
+        ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
     return ids
+
+
+def our_continuations(bin, folder, prompts):
+    arguments = ["--model", folder, "--temperature", 0, "--max-new-tokens", NEW_TOKENS,
+                 "--ignore-eos", "--json", "--device", "cpu"]
+    for prompt in prompts.tolist():
+        arguments += ["--prompt-ids", " ".join(map(str, prompt))]
+    texts = [json.loads(line) for line in run(bin / "generate", *arguments).splitlines()]
+    return torch.cat([prompts, torch.tensor([text["ids"] for text in texts])], 1)
 
 
 def compare(bin, folder, model, work):
     """The largest difference of logits, and how many of the greedy continuations agree."""
     torch.manual_seed(3)
-    vocab = min(256, model.config.vocab_size)
-    prompts = torch.randint(0, vocab, (PROMPTS, PROMPT_TOKENS))
+    prompts = torch.randint(0, min(256, model.config.vocab_size), (PROMPTS, PROMPT_TOKENS))
     with torch.no_grad():
-        theirs = lambda ids: model(ids).logits
-        written = continuations(theirs, prompts)
-        difference = (ours(bin, folder, written, work) - theirs(written)).abs().max().item()
-        same = continuations(lambda ids: ours(bin, folder, ids, work), prompts) == written
+        written = their_continuations(model, prompts)
+        logits = model(written).logits
+    difference = (ours(bin, folder, written, work) - logits).abs().max().item()
+    same = our_continuations(bin, folder, prompts) == written
     return difference, int(same.all(1).sum())
 
 
@@ -142,17 +155,37 @@ def digest(folder):
     return whole.hexdigest()
 
 
+def tensors(folder):
+    found = {}
+    for path in folder.glob("*.safetensors"):
+        found.update(load_file(path))
+    return found
+
+
 def same_tensors(a, b):
-    a, b = (load_file(folder / "model.safetensors") for folder in (a, b))
+    a, b = tensors(a), tensors(b)
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def same_ids(folder):
+    text = "Once upon a time,\r\n\tthere  was a wörld \u4e2d\U0001f642 'll 123\u00a0\0 .\n\n"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(text)["input_ids"]
+    return ids == list(text.encode()) and tokenizer.decode(ids) == text
 
 
 def check_export(bin, layout, tied, work):
     checkpoint = train(bin, layout, tied, work)
     for name in ("first", "second"):
         run(bin / "convert", "export", checkpoint, work / name)
+    run(bin / "convert", "export", checkpoint, work / "shards", "--max-shard-size", "100KB")
     model = load(work / "first")
+    sharded = load(work / "shards").state_dict()
     problems = [] if digest(work / "first") == digest(work / "second") else ["hashes differ"]
+    if not all(torch.equal(value, sharded[name]) for name, value in model.state_dict().items()):
+        problems.append("shards differ")
+    if not same_ids(work / "first"):
+        problems.append("tokenizer differs")
     return (*compare(bin, checkpoint, model, work), problems)
 
 
@@ -172,7 +205,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path,
                         default=pathlib.Path(os.environ.get("XTRAIN_BIN", "build/bin")),
-                        help="folder of train, convert and model_values")
+                        help="folder of train, convert, generate and model_values")
     parser.add_argument("--work", type=pathlib.Path, help="folder to keep the models in")
     parser.add_argument("--write-golden", type=pathlib.Path, metavar="FOLDER")
     arguments = parser.parse_args()
