@@ -174,6 +174,12 @@ TEST_CASE("files beside the tensors go along", "[tools][convert]") {
     CHECK(place.read(std::string("back/") + name) == place.read(std::string("theirs/") + name));
   }
   CHECK(place.read("back/config.json").find("\"eos_token_id\": [\n    3,") != std::string::npos);
+  // A tokenizer of a kind that is not known here is no reason to refuse.
+  place.write("theirs/tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  place.convert("export theirs unknown");
+  CHECK(place.read("unknown/tokenizer.json") == place.read("theirs/tokenizer.json"));
+  CHECK(place.run("convert", "import theirs refused").code == 2);
+  CHECK_FALSE(fs::exists(place.path / "refused"));
   place.convert("cast theirs cast --dtype bf16");
   CHECK(place.read("cast/README.md") == "read me");
   CHECK_FALSE(fs::exists(place.path / "cast/pytorch_model.bin"));
