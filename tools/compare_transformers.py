@@ -3,16 +3,22 @@
 
     pip install torch transformers
     python3 tools/compare_transformers.py [--bin build/bin] [--work FOLDER]
+    python3 tools/compare_transformers.py --write-golden tests/golden/transformers
 
 For each of GPT-2, Llama, Qwen2 and Qwen3, tied and untied:
 
     export  a small model is trained by `train`, exported by `convert`, and loaded by transformers
     import  a random model made by transformers is imported by `convert`, and read as it is, too
 
-Both sides then compute in f32 on the CPU. A row of the table is good when the logits of ten prompts
-differ by at most 1e-4, ten greedy continuations of 64 tokens are identical, a second export has the
-same hash, and, where the model was imported, exporting it again gives transformers' own values bit
-for bit. Exit code 0: every row is good; 1: some is not.
+Both sides then compute in f32 on the CPU. A row of the table is good when
+
+    - the logits of ten prompts with their continuations differ by at most 1e-4,
+    - ten greedy continuations of 64 tokens are identical; ours come from `generate`
+    - an export's tokenizer gives our ids, a second export has the same hash, and an export in shards
+      holds the same values,
+    - of an imported model, exporting it again gives transformers' own values bit for bit.
+
+Exit code 0: every row is good; 1: some is not.
 """
 import argparse
 import hashlib
@@ -62,20 +68,21 @@ def train(bin, layout, tied, folder):
     return folder / "run"
 
 
-def random_model(layout, tied):
+def random_model(layout, tied, vocab=300, hidden=64, head_dim=32, inner=112, layers=3,
+                 positions=POSITIONS):
     """A model whose every tensor is random, norms and biases too: defaults would hide a mix-up."""
-    common = dict(vocab_size=300, tie_word_embeddings=tied, bos_token_id=None, eos_token_id=None)
+    common = dict(vocab_size=vocab, tie_word_embeddings=tied, bos_token_id=None, eos_token_id=None)
     if layout == "gpt2":
-        config = transformers.GPT2Config(n_positions=POSITIONS, n_embd=64, n_layer=3, n_head=4,
-                                         **common)
+        config = transformers.GPT2Config(n_positions=positions, n_embd=hidden, n_layer=layers,
+                                         n_head=4, **common)
     else:
         kind = dict(llama=transformers.LlamaConfig, qwen2=transformers.Qwen2Config,
                     qwen3=transformers.Qwen3Config)[layout]
         if layout != "qwen2":
-            common.update(head_dim=32, attention_bias=tied)
-        config = kind(hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
-                      num_key_value_heads=2, intermediate_size=112, rms_norm_eps=1e-5,
-                      max_position_embeddings=POSITIONS, **common)
+            common.update(head_dim=head_dim, attention_bias=layout == "qwen3" or tied)
+        config = kind(hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=4,
+                      num_key_value_heads=2, intermediate_size=inner, rms_norm_eps=1e-5,
+                      max_position_embeddings=positions, **common)
     torch.manual_seed(7)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
@@ -83,6 +90,18 @@ def random_model(layout, tied):
             is_norm = parameter.dim() == 1 and name.endswith("weight")
             parameter.normal_(1.0 if is_norm else 0.0, 0.1)
     return model
+
+
+def write_golden(folder):
+    for layout, tied in zip(LAYOUTS, (True, False, True, False)):
+        model = random_model(layout, tied, vocab=13, hidden=16, head_dim=6, inner=20, layers=2,
+                             positions=12)
+        model.save_pretrained(folder / layout)
+        inputs = torch.randint(0, 13, (2, 12))
+        with torch.no_grad():
+            logits = model.double()(inputs).logits
+        save_file({"inputs": inputs.to(torch.int32), "logits": logits},
+                  folder / layout / "logits.safetensors")
 
 
 def ours(bin, folder, ids, work):
@@ -93,22 +112,30 @@ def ours(bin, folder, ids, work):
     return load_file(work / "logits.safetensors")["logits"]
 
 
-def continuations(logits_of, ids):
+def their_continuations(model, ids):
     for _ in range(NEW_TOKENS):
-        ids = torch.cat([ids, logits_of(ids)[:, -1].argmax(-1, keepdim=True)], 1)
+        ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
     return ids
+
+
+def our_continuations(bin, folder, prompts):
+    arguments = ["--model", folder, "--temperature", 0, "--max-new-tokens", NEW_TOKENS,
+                 "--ignore-eos", "--json", "--device", "cpu"]
+    for prompt in prompts.tolist():
+        arguments += ["--prompt-ids", " ".join(map(str, prompt))]
+    texts = [json.loads(line) for line in run(bin / "generate", *arguments).splitlines()]
+    return torch.cat([prompts, torch.tensor([text["ids"] for text in texts])], 1)
 
 
 def compare(bin, folder, model, work):
     """The largest difference of logits, and how many of the greedy continuations agree."""
     torch.manual_seed(3)
-    vocab = min(256, model.config.vocab_size)
-    prompts = torch.randint(0, vocab, (PROMPTS, PROMPT_TOKENS))
+    prompts = torch.randint(0, min(256, model.config.vocab_size), (PROMPTS, PROMPT_TOKENS))
     with torch.no_grad():
-        theirs = lambda ids: model(ids).logits
-        written = continuations(theirs, prompts)
-        difference = (ours(bin, folder, written, work) - theirs(written)).abs().max().item()
-        same = continuations(lambda ids: ours(bin, folder, ids, work), prompts) == written
+        written = their_continuations(model, prompts)
+        logits = model(written).logits
+    difference = (ours(bin, folder, written, work) - logits).abs().max().item()
+    same = our_continuations(bin, folder, prompts) == written
     return difference, int(same.all(1).sum())
 
 
@@ -128,17 +155,37 @@ def digest(folder):
     return whole.hexdigest()
 
 
+def tensors(folder):
+    found = {}
+    for path in folder.glob("*.safetensors"):
+        found.update(load_file(path))
+    return found
+
+
 def same_tensors(a, b):
-    a, b = (load_file(folder / "model.safetensors") for folder in (a, b))
+    a, b = tensors(a), tensors(b)
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def same_ids(folder):
+    text = "Once upon a time,\r\n\tthere  was a wörld \u4e2d\U0001f642 'll 123\u00a0\0 .\n\n"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(text)["input_ids"]
+    return ids == list(text.encode()) and tokenizer.decode(ids) == text
 
 
 def check_export(bin, layout, tied, work):
     checkpoint = train(bin, layout, tied, work)
     for name in ("first", "second"):
         run(bin / "convert", "export", checkpoint, work / name)
+    run(bin / "convert", "export", checkpoint, work / "shards", "--max-shard-size", "100KB")
     model = load(work / "first")
+    sharded = load(work / "shards").state_dict()
     problems = [] if digest(work / "first") == digest(work / "second") else ["hashes differ"]
+    if not all(torch.equal(value, sharded[name]) for name, value in model.state_dict().items()):
+        problems.append("shards differ")
+    if not same_ids(work / "first"):
+        problems.append("tokenizer differs")
     return (*compare(bin, checkpoint, model, work), problems)
 
 
@@ -158,11 +205,15 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path,
                         default=pathlib.Path(os.environ.get("XTRAIN_BIN", "build/bin")),
-                        help="folder of train, convert and model_values")
+                        help="folder of train, convert, generate and model_values")
     parser.add_argument("--work", type=pathlib.Path, help="folder to keep the models in")
+    parser.add_argument("--write-golden", type=pathlib.Path, metavar="FOLDER")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    if arguments.write_golden:
+        write_golden(arguments.write_golden)
+        return 0
     print(f"torch {torch.__version__}, transformers {transformers.__version__}; f32, CPU")
     print(f"{'model':<18}{'way':<8}{'logits':>10}  {'greedy':>7}  result")
     failures = 0
