@@ -40,16 +40,6 @@ std::string newest_checkpoint_in(const fs::path& run) {
   return newest.empty() ? "" : (run / "checkpoints" / newest).string();
 }
 
-std::string folder_of(const std::string& path) {
-  std::error_code ignored;
-  check_input(fs::is_directory(path, ignored), path,
-              ": must be a folder that holds a model: config.json and model.safetensors");
-  const bool has_tensors = fs::exists(fs::path(path) / kTensorFile, ignored) ||
-                           fs::exists(fs::path(path) / kTensorIndex, ignored);
-  const std::string checkpoint = has_tensors ? "" : newest_checkpoint_in(path);
-  return checkpoint.empty() ? path : checkpoint;
-}
-
 std::vector<int64_t> sizes_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
@@ -62,7 +52,18 @@ std::string shown(const std::vector<int64_t>& sizes) {
 
 }  // namespace
 
-ModelFolder::ModelFolder(const std::string& path) : path_(folder_of(path)), tensors_(path_) {
+std::string find_model_folder(const std::string& path) {
+  std::error_code ignored;
+  check_input(fs::is_directory(path, ignored), path,
+              ": must be a folder that holds a model: config.json and model.safetensors");
+  const bool has_tensors = fs::exists(fs::path(path) / kTensorFile, ignored) ||
+                           fs::exists(fs::path(path) / kTensorIndex, ignored);
+  const std::string checkpoint = has_tensors ? "" : newest_checkpoint_in(path);
+  return checkpoint.empty() ? path : checkpoint;
+}
+
+ModelFolder::ModelFolder(const std::string& path)
+    : path_(find_model_folder(path)), tensors_(path_) {
   read_config();
   layout_ = is_hugging_face_ ? hugging_face_layout(config_, has_prefix()) : own_layout(config_);
   for (size_t i = 0; i < layout_.parameters.size(); ++i) {

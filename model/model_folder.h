@@ -18,6 +18,9 @@
 
 namespace xtrain {
 
+// `path`, or the newest checkpoint of the run whose folder it is. InputError when it is no folder.
+std::string find_model_folder(const std::string& path);
+
 class ModelFolder {
  public:
   // Reads config and headers, and checks that tensors and config agree exactly: every parameter

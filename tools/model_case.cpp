@@ -43,13 +43,19 @@ void load_parameters(const Context& ctx, const ModelCase& model_case, ParameterS
   }
 }
 
+// The tensor as token ids.
+std::vector<int32_t> ids_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  check_input(entry.shape.size() == 2 && entry.dtype == "I32", file.path(), ": ", entry.name,
+              " must be [B, T] of I32");
+  return elements_of<int32_t>(entry);
+}
+
 TokenBatch batch_of(const Context& ctx, const ModelCase& model_case) {
   const SafetensorsEntry& inputs = model_case.file().at("inputs");
   const SafetensorsEntry& targets = model_case.file().at("targets");
-  check_input(inputs.shape.size() == 2 && inputs.shape == targets.shape && inputs.dtype == "I32" &&
-                  targets.dtype == "I32",
-              model_case.file().path(), ": inputs and targets must be [B, T] of I32");
-  return token_batch(ctx, elements_of<int32_t>(inputs), elements_of<int32_t>(targets),
+  check_input(inputs.shape == targets.shape, model_case.file().path(),
+              ": inputs and targets must have one shape");
+  return token_batch(ctx, ids_of(model_case.file(), inputs), ids_of(model_case.file(), targets),
                      inputs.shape[0]);
 }
 
@@ -88,6 +94,15 @@ std::vector<NamedValues> compute(const Context& ctx, const ModelCase& model_case
     results.push_back(named(ctx, "grad." + p.name, p.grad));
   }
   return results;
+}
+
+NamedValues compute_logits(const Context& ctx, const ModelFolder& folder,
+                           const SafetensorsFile& inputs, const Exec& exec) {
+  TinyTransformer model(ctx, folder.config(), exec.dtype);
+  folder.load(ctx, model.parameters());
+  const SafetensorsEntry& ids = inputs.at("inputs");
+  const TokenBatch batch = token_batch(ctx, ids_of(inputs, ids), {}, ids.shape[0]);
+  return named(ctx, "logits", model.logits(ctx, nullptr, batch, exec).value);
 }
 
 }  // namespace xtrain

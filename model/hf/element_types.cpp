@@ -66,6 +66,11 @@ std::string_view name_of(ElementType type) {
   return kNames[static_cast<size_t>(type)];
 }
 
+std::string_view torch_name(ElementType type) {
+  constexpr std::string_view kNames[] = {"float64", "float32", "bfloat16", "float16"};
+  return kNames[static_cast<size_t>(type)];
+}
+
 int64_t size_of(ElementType type) {
   constexpr int64_t kSizes[] = {8, 4, 2, 2};
   return kSizes[static_cast<size_t>(type)];

@@ -16,6 +16,7 @@ enum class ElementType : uint8_t { f64, f32, bf16, f16 };
 // "F32" as safetensors files say it; none for types that are not floating or not read.
 std::optional<ElementType> element_type_from_name(std::string_view name);
 std::string_view name_of(ElementType type);
+std::string_view torch_name(ElementType type);  // "float32" as PyTorch says it
 int64_t size_of(ElementType type);
 ElementType element_type_of(Dtype dtype);  // Error for integers
 

@@ -343,10 +343,6 @@ class Reading {
 
 // --- writing -------------------------------------------------------------------------------------
 
-Json id_or_null(const std::optional<int64_t>& id) {
-  return id ? Json(*id) : Json(nullptr);
-}
-
 const char* architecture_of(ModelType type) {
   switch (type) {
     case ModelType::gpt2:
@@ -359,11 +355,6 @@ const char* architecture_of(ModelType type) {
       return "Qwen3ForCausalLM";
   }
   fail("hugging_face_config: unknown model_type");
-}
-
-const char* torch_name(ElementType type) {
-  constexpr const char* kNames[] = {"float64", "float32", "bfloat16", "float16"};
-  return kNames[static_cast<size_t>(type)];
 }
 
 void add_gpt2_keys(const ModelConfig& c, Json& json) {
@@ -442,18 +433,11 @@ std::string hugging_face_config_json(const ModelConfig& c, const SpecialIds& ids
   }
   json["initializer_range"] = c.initializer_range;
   json["tie_word_embeddings"] = c.tie_word_embeddings;
-  json["bos_token_id"] = id_or_null(ids.begin);
-  json["eos_token_id"] = id_or_null(ids.end);
+  json.update(Json::parse(generation_config_json(ids)));
   json["use_cache"] = true;
   json["torch_dtype"] = torch_name(dtype);
   json["dtype"] = torch_name(dtype);
   return json.dump(2) + "\n";
-}
-
-std::string generation_config_json(const SpecialIds& ids) {
-  return Json{{"bos_token_id", id_or_null(ids.begin)}, {"eos_token_id", id_or_null(ids.end)}}.dump(
-             2) +
-         "\n";
 }
 
 }  // namespace xtrain

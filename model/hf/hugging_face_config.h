@@ -1,14 +1,13 @@
 #pragma once
 // Hugging Face's config.json of GPT-2, Llama, Qwen2 and Qwen3 models, both ways.
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "model/config.h"
 #include "model/hf/element_types.h"
+#include "model/hf/special_ids.h"
 
 namespace xtrain {
 
@@ -26,20 +25,13 @@ struct HuggingFaceConfig {
 // way that is not implemented (with its value), for wrong types and sizes, and for what is missing.
 HuggingFaceConfig read_hugging_face_config(std::string_view json, const std::string& path);
 
-// Ids that texts begin and end with; none: written as null, which readers need to be told.
-struct SpecialIds {
-  std::optional<int64_t> begin, end;
-
-  bool operator==(const SpecialIds&) const = default;
-};
-
 // InputError naming the key when models of this model_type cannot have what the config says.
 void check_hugging_face_config(const ModelConfig& config);
 
-// The config.json that transformers loads, with both spellings where they differ. The same config
-// gives the same bytes.
+// The config.json that transformers loads, with both spellings where they differ. Ids that are not
+// there are written as null, since readers have defaults of their own. The same config gives the
+// same bytes.
 std::string hugging_face_config_json(const ModelConfig& config, const SpecialIds& ids,
                                      ElementType dtype);
-std::string generation_config_json(const SpecialIds& ids);
 
 }  // namespace xtrain
