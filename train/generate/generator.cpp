@@ -20,13 +20,13 @@ class Generator {
  public:
   Generator(const Context& ctx, TinyTransformer& model, const Exec& exec,
             std::span<const TextStart> starts, const GenerateOptions& options,
-            const OnToken& on_token)
+            GenerationListener* listener)
       : ctx_(ctx),
         model_(model),
         exec_(exec),
         starts_(starts),
         options_(options),
-        on_token_(on_token),
+        listener_(listener),
         vocab_size_(model.config().vocab_size),
         drawable_(options.drawable_ids > 0 ? std::min(options.drawable_ids, vocab_size_)
                                            : vocab_size_),
@@ -163,7 +163,7 @@ class Generator {
     texts_[i].push_back(id);
     result_.texts[i].ids.push_back(id);
     ++result_.times.new_tokens;
-    const bool goes_on = !on_token_ || on_token_(i, id);
+    const bool goes_on = !listener_ || listener_->on_token(i, id);
     if (!goes_on) return end(i, Ending::stopped);
     if (static_cast<int64_t>(result_.texts[i].ids.size()) == options_.max_new_tokens) {
       return end(i, Ending::max_new_tokens);
@@ -176,6 +176,7 @@ class Generator {
   void end(int64_t i, Ending ending) {
     running_[i] = false;
     result_.texts[i].ending = ending;
+    if (listener_) listener_->on_end(i, ending);
   }
 
   Context ctx_;
@@ -183,7 +184,7 @@ class Generator {
   const Exec exec_;
   const std::span<const TextStart> starts_;
   const GenerateOptions& options_;
-  const OnToken& on_token_;
+  GenerationListener* const listener_;
   const int64_t vocab_size_, drawable_, context_length_;
 
   Rows texts_;  // prompt and new tokens
@@ -214,8 +215,8 @@ const char* name_of(Ending ending) {
 
 Generation generate(const Context& ctx, TinyTransformer& model, const Exec& exec,
                     std::span<const TextStart> starts, const GenerateOptions& options,
-                    const OnToken& on_token, const std::atomic<bool>* interrupted) {
-  return Generator(ctx, model, exec, starts, options, on_token).run(interrupted);
+                    GenerationListener* listener, const std::atomic<bool>* interrupted) {
+  return Generator(ctx, model, exec, starts, options, listener).run(interrupted);
 }
 
 }  // namespace xtrain

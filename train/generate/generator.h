@@ -6,7 +6,6 @@
 // and tiled).
 
 #include <atomic>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -58,14 +57,20 @@ struct Generation {
   GenerateTimes times;
 };
 
-// Told of every new token of text number i; false ends the text.
-using OnToken = std::function<bool(int64_t text, int32_t id)>;
+class GenerationListener {
+ public:
+  virtual ~GenerationListener() = default;
+  // Text number `text` has a new token; false ends it.
+  virtual bool on_token(int64_t /*text*/, int32_t /*id*/) { return true; }
+  virtual void on_end(int64_t /*text*/, Ending /*ending*/) {}
+};
 
 // A function of the weights, the starts and the options alone. InputError, before anything runs,
 // for an empty prompt, an option out of range and, unless the window slides, a prompt longer than
 // context_length. Ends early, with what there is, once `interrupted` is set.
 Generation generate(const Context& ctx, TinyTransformer& model, const Exec& exec,
                     std::span<const TextStart> starts, const GenerateOptions& options,
-                    const OnToken& on_token = {}, const std::atomic<bool>* interrupted = nullptr);
+                    GenerationListener* listener = nullptr,
+                    const std::atomic<bool>* interrupted = nullptr);
 
 }  // namespace xtrain
