@@ -19,19 +19,36 @@ namespace xtrain::few_rows {
 // Elements of b worth waking a thread.
 inline constexpr int64_t kPieceElements = int64_t{1} << 17;
 
-// `count` elements of a line, zeros behind them.
+inline constexpr int64_t kPrefetch = 128;  // elements ahead
+
+// A vector of elements in the type of the sums.
+inline VectorSquare<double>::Vector load_vector(const double* line) {
+  VectorSquare<double>::Vector vector;
+  std::memcpy(&vector, line, sizeof(vector));
+  return vector;
+}
+inline VectorSquare<float>::Vector load_vector(const float* line) {
+  VectorSquare<float>::Vector vector;
+  std::memcpy(&vector, line, sizeof(vector));
+  return vector;
+}
+inline VectorSquare<float>::Vector load_vector(const BFloat16* line) {
+  typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
+  typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
+  Halves halves;
+  std::memcpy(&halves, line, sizeof(halves));
+  const Words words = __builtin_convertvector(halves, Words) << 16;
+  return reinterpret_cast<VectorSquare<float>::Vector>(words);
+}
+
+// `count` elements, zeros behind them.
 template <class A, class T>
 inline typename VectorSquare<A>::Vector load_line(const T* line, int64_t count) {
   constexpr int64_t kLanes = VectorSquare<A>::kLanes;
-  A values[kLanes];
-  if (count >= kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) values[l] = static_cast<A>(line[l]);
-  } else {
-    for (int64_t l = 0; l < kLanes; ++l) values[l] = l < count ? static_cast<A>(line[l]) : A{0};
-  }
-  typename VectorSquare<A>::Vector vector;
-  std::memcpy(&vector, values, sizeof(vector));
-  return vector;
+  if (count >= kLanes) return load_vector(line);
+  T values[kLanes] = {};
+  std::copy_n(line, count, values);
+  return load_vector(values);
 }
 
 // sums[r] += a[r] b for one vector of columns of b, of which `columns` are there. a lies by k:
@@ -52,7 +69,14 @@ inline void add_columns(const GemmProblem& p, const A* a, const T* b, int64_t co
   int64_t k = 0;
   if (columns >= kSide) {
     for (; k + kSide <= p.k; k += kSide) {
-      for (int64_t i = 0; i < kSide; ++i) square.rows[i] = load_line<A>(b + i * p.b.ld + k, kSide);
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kSide; ++i) {
+        const T* line = b + i * p.b.ld + k;
+        // So many lines at once are more than the processor's own prefetching follows. An address
+        // beyond the matrix is ignored.
+        __builtin_prefetch(line + kPrefetch);
+        square.rows[i] = load_vector(line);
+      }
       square.transpose();
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kSide; ++i) {
