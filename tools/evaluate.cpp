@@ -149,7 +149,7 @@ int evaluate(int argc, char** argv) {
   if (!o.multiple_choice.empty()) set = open_multiple_choice(o.multiple_choice, vocabulary);
 
   const Context ctx = context_on(o.device, o.threads);
-  TinyTransformer model(ctx, config, options.exec.dtype);
+  TinyTransformer model(ctx, config, options.exec.dtype, ModelUse::inference);
   folder.load(ctx, model.parameters());
   EvalReport report{folder.path(),
                     std::string(name_of(config.model_type)),

@@ -9,7 +9,7 @@
 #include "model/model_folder.h"
 #include "train/clip.h"
 #include "train/data/model_vocabulary.h"
-#include "train/sample.h"
+#include "train/generate/generator.h"
 #include "train/schedule.h"
 
 namespace xtrain {
@@ -384,16 +384,24 @@ std::string Trainer::save() {
 
 std::vector<std::string> Trainer::samples() {
   const TrainConfig& c = run_.train;
-  SampleOptions options;
+  GenerateOptions options;
+  options.sampling.temperature = c.temperature;
+  options.sampling.top_k = c.top_k;
+  options.sampling.seed = c.seed;
   options.max_new_tokens = c.max_new_tokens;
-  options.temperature = c.temperature;
-  options.top_k = c.top_k;
-  options.seed = c.seed;
+  options.drawable_ids = data_.vocabulary->size();
   options.context_length = c.seq_len;
-  options.vocab_size = data_.vocabulary->size();
-  const std::vector<int32_t> prompt = prompt_.empty() ? default_prompt() : prompt_;
+  options.slide = true;
+  std::vector<TextStart> starts;
+  for (int64_t i = 0; i < c.num_samples; ++i) {
+    starts.push_back({prompt_.empty() ? default_prompt() : prompt_, static_cast<uint64_t>(i)});
+  }
+  const Generation generation = generate(ctx_, *model_, c.exec, starts, options);
   std::vector<std::string> texts;
-  for (const auto& ids : sample(ctx_, *model_, c.exec, prompt, c.num_samples, options)) {
+  for (size_t i = 0; i < starts.size(); ++i) {
+    std::vector<int32_t> ids = starts[i].prompt;
+    const std::vector<int32_t>& added = generation.texts[i].ids;
+    ids.insert(ids.end(), added.begin(), added.end());
     texts.push_back(data_.vocabulary->decode(ids));
   }
   return texts;

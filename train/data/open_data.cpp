@@ -103,7 +103,9 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
 SourcePtr open_file(MappedFile file, const std::string& kind, const DataConfig& config,
                     const Vocabulary& vocabulary) {
   const bool encoded = kind == "text" && vocabulary.kind() == Vocabulary::Kind::bpe;
-  if (kind == "chars" || encoded) return std::make_shared<EncodedSource>(file, vocabulary);
+  if (kind == "chars" || encoded) {
+    return std::make_shared<EncodedSource>(file.path(), file.text(), vocabulary);
+  }
   if (kind == "text") return std::make_shared<ByteSource>(std::move(file));
   return std::make_shared<TokenFile>(std::move(file), config.format, vocabulary.size());
 }

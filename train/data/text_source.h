@@ -1,9 +1,10 @@
 #pragma once
-// Text files as tokens: their bytes, or the ids that a vocabulary gives them.
+// Text as tokens: their bytes, or the ids that a vocabulary gives them.
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/mapped_file.h"
@@ -29,7 +30,8 @@ class ByteSource : public TokenSource {
 // four bytes each.
 class EncodedSource : public TokenSource {
  public:
-  EncodedSource(const MappedFile& file, const Vocabulary& vocabulary);
+  // `name` is the file, or what stands for it.
+  EncodedSource(std::string name, std::string_view text, const Vocabulary& vocabulary);
   int64_t size() const override { return static_cast<int64_t>(ids_.size()); }
   void read(int64_t offset, std::span<int32_t> out) const override;
   std::string name() const override { return name_; }

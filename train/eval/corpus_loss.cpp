@@ -22,7 +22,8 @@ struct Windows {
     return targets <= seq_len ? 1 : 1 + (targets - seq_len + stride - 1) / stride;
   }
   int64_t begin(int64_t window) const { return window * stride; }  // its first input
-  int64_t length(int64_t window) const { return std::min(seq_len, targets - begin(window)); }
+  int64_t end(int64_t window) const { return std::min(begin(window) + seq_len, targets); }
+  int64_t length(int64_t window) const { return end(window) - begin(window); }
   // Targets at its front that earlier windows have counted.
   int64_t context(int64_t window) const { return window == 0 ? 0 : seq_len - stride; }
 };
@@ -105,7 +106,7 @@ CorpusLoss corpus_loss(const Context& ctx, TinyTransformer& model, const TokenSo
     result.tokens += static_cast<int64_t>(counted.size());
     if (has_text) *result.bytes += text_bytes(vocabulary, counted, source);
     first += count;
-    if (progress) progress(std::min(windows.begin(first), windows.targets), windows.targets);
+    if (progress) progress(windows.end(first - 1), windows.targets);
   }
   check_input(result.tokens > 0, source.name(), ": no token counts; all targets are masked");
   return result;

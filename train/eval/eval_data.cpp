@@ -1,6 +1,5 @@
 #include "train/eval/eval_data.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -15,26 +14,6 @@ namespace {
 
 using SourcePtr = std::shared_ptr<const TokenSource>;
 
-// Text whose ids are kept in memory, four bytes each.
-class EncodedText final : public TokenSource {
- public:
-  EncodedText(std::string name, std::string_view text, const Vocabulary& vocabulary)
-      : name_(std::move(name)),
-        reader_(xtrain::text("text, encoded as ", vocabulary.kind_name())),
-        ids_(vocabulary.encode(text, name_)) {}
-  int64_t size() const override { return static_cast<int64_t>(ids_.size()); }
-  void read(int64_t offset, std::span<int32_t> out) const override {
-    check_range(*this, offset, static_cast<int64_t>(out.size()));
-    std::copy_n(ids_.begin() + offset, out.size(), out.begin());
-  }
-  std::string name() const override { return name_; }
-  std::string reader() const override { return reader_; }
-
- private:
-  std::string name_, reader_;
-  std::vector<int32_t> ids_;
-};
-
 void check_has_text(const std::string& name, const Vocabulary& vocabulary) {
   check_input(vocabulary.kind() != Vocabulary::Kind::ids, name,
               ": is text, and the model has no tokenizer to encode it with; give files of tokens");
@@ -46,7 +25,8 @@ SourcePtr open_stories(const EvalData& data, const Vocabulary& vocabulary) {
   if (vocabulary.kind() == Vocabulary::Kind::bytes) return bytes;
   std::vector<int32_t> ids(static_cast<size_t>(bytes->size()));
   bytes->read(0, ids);
-  return std::make_shared<EncodedText>(bytes->name(), Vocabulary::bytes().decode(ids), vocabulary);
+  return std::make_shared<EncodedSource>(bytes->name(), Vocabulary::bytes().decode(ids),
+                                         vocabulary);
 }
 
 bool is_tokens(const MappedFile& file, const std::string& format) {
@@ -61,7 +41,7 @@ SourcePtr open_file(MappedFile file, const std::string& format, const Vocabulary
   if (vocabulary.kind() == Vocabulary::Kind::bytes) {
     return std::make_shared<ByteSource>(std::move(file));
   }
-  return std::make_shared<EncodedText>(file.path(), file.text(), vocabulary);
+  return std::make_shared<EncodedSource>(file.path(), file.text(), vocabulary);
 }
 
 // Characters may be numbered otherwise than the model knows them.

@@ -234,13 +234,17 @@ TEST_CASE("corpus loss: max_tokens counts the first ones") {
 TEST_CASE("corpus loss: progress ends with all targets") {
   const Context ctx = cpu_context(1);
   const auto model = bigram_model(ctx, mixed_table(7));
-  std::vector<int64_t> done;
-  corpus_loss(ctx, *model, ListSource(mixed_ids(30, 7)), Vocabulary::ids(7), options_for(2, 8),
-              [&](int64_t now, int64_t all) {
-                CHECK(all == 29);
-                done.push_back(now);
-              });
-  CHECK(done == std::vector<int64_t>{16, 24, 29});
+  const auto done = [&](const CorpusLossOptions& options) {
+    std::vector<int64_t> shown;
+    corpus_loss(ctx, *model, ListSource(mixed_ids(30, 7)), Vocabulary::ids(7), options,
+                [&](int64_t now, int64_t all) {
+                  CHECK(all == 29);
+                  shown.push_back(now);
+                });
+    return shown;
+  };
+  CHECK(done(options_for(2, 8)) == std::vector<int64_t>{16, 24, 29});
+  CHECK(done(options_for(3, 8, 3)) == std::vector<int64_t>{14, 23, 29});
 }
 
 TEST_CASE("corpus loss: options that do not fit are rejected") {
