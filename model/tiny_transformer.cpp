@@ -64,7 +64,9 @@ TinyTransformer::TinyTransformer(const Context& ctx, const ModelConfig& config, 
               ? embedding_
               : &parameters_.add("lm_head.weight", {V, C}, ParameterKind::matrix, 0.0, std);
   positions_ = counted_up(ctx, config.max_position_embeddings);
-  parameters_.allocate(ctx, dtype, model_use == ModelUse::training);
+  if (model_use != ModelUse::streamed) {
+    parameters_.allocate(ctx, dtype, model_use == ModelUse::training);
+  }
 }
 
 void TinyTransformer::initialize(const Context& ctx, uint64_t seed) {
@@ -165,7 +167,7 @@ Tensor TinyTransformer::decode(const Context& ctx, KvCache& cache, const Tensor&
   cache.begin_one(ctx);
   const Pass pass = cached_pass(ctx, cache, cache.lengths().reshape({B, 1}), exec);
   const Tensor x = hidden(pass, inputs, &cache).value.reshape({B, config_.hidden_size});
-  const Tensor logits = linear(ctx, x, use(nullptr, *head_), Var()).value;
+  const Tensor logits = head_product(ctx, x);
   cache.finish(ctx);
   return logits;
 }
@@ -174,7 +176,17 @@ Tensor TinyTransformer::decode(const Context& ctx, KvCache& cache, const Tensor&
 Tensor TinyTransformer::logits_behind(const Context& ctx, const Tensor& hidden,
                                       const Tensor& last) {
   const Tensor rows = hidden.reshape({hidden.size(0) * hidden.size(1), hidden.size(2)});
-  return linear(ctx, embedding(ctx, rows, last), use(nullptr, *head_), Var()).value;
+  return head_product(ctx, embedding(ctx, rows, last).value);
+}
+
+Tensor TinyTransformer::head_product(const Context& ctx, const Tensor& x) {
+  return tables_ ? tables_->product(ctx, x, *head_)
+                 : linear(ctx, x, use(nullptr, *head_), Var()).value;
+}
+
+Var TinyTransformer::rows_of(const Pass& pass, Parameter& table, const Tensor& ids) {
+  return tables_ ? Var(tables_->rows(pass.ctx, table, ids))
+                 : embedding(pass.ctx, use(pass.tape, table), ids);
 }
 
 // --- passes --------------------------------------------------------------------------------------
@@ -182,10 +194,8 @@ Tensor TinyTransformer::logits_behind(const Context& ctx, const Tensor& hidden,
 // [B, T, C] after the final norm.
 Var TinyTransformer::hidden(Pass pass, const Tensor& inputs, const KvCache* cache) {
   const Context& ctx = pass.ctx;
-  Var x = embedding(ctx, use(pass.tape, *embedding_), inputs);
-  if (position_embedding_) {
-    x = add(ctx, x, embedding(ctx, use(pass.tape, *position_embedding_), pass.positions));
-  }
+  Var x = rows_of(pass, *embedding_, inputs);
+  if (position_embedding_) x = add(ctx, x, rows_of(pass, *position_embedding_, pass.positions));
   Residual residual{dropout(ctx, x, Dropout{config_.embd_pdrop, kEmbeddingSite}), Var()};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (cache) pass.cache = &cache->layer(static_cast<int64_t>(i));

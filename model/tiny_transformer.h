@@ -11,6 +11,7 @@
 #include "model/config.h"
 #include "model/exec.h"
 #include "model/layers.h"
+#include "model/streamed_weights.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
 namespace xtrain {
@@ -25,8 +26,9 @@ struct TokenBatch {
 TokenBatch token_batch(const Context& ctx, std::span<const int32_t> inputs,
                        std::span<const int32_t> targets, int64_t batch_size);
 
-// What a model reserves memory for: its parameters and their gradients, or parameters alone.
-enum class ModelUse : uint8_t { training, inference };
+// What a model reserves memory for: parameters and their gradients, parameters alone, or neither,
+// where StreamedWeights gives the parameters their values.
+enum class ModelUse : uint8_t { training, inference, streamed };
 
 class TinyTransformer {
  public:
@@ -67,6 +69,10 @@ class TinyTransformer {
   // id. Beside `tokens` and the cache nothing is read that changes from token to token.
   Tensor decode(const Context& ctx, KvCache& cache, const Tensor& tokens, const Exec& exec);
 
+  // Embeddings and head are asked of `tables` from now on, which must outlive the model's passes;
+  // only next_logits, prefill and decode can be had then.
+  void read_tables_from(TableReader& tables) { tables_ = &tables; }
+
   const ModelConfig& config() const { return config_; }
   ParameterSet& parameters() { return parameters_; }
 
@@ -76,6 +82,8 @@ class TinyTransformer {
   Pass cached_pass(const Context& ctx, const KvCache& cache, const Tensor& positions,
                    const Exec& exec) const;
   Tensor counted_positions(const Context& ctx, int64_t batch, int64_t time) const;
+  Var rows_of(const Pass& pass, Parameter& table, const Tensor& ids);
+  Tensor head_product(const Context& ctx, const Tensor& x);
   Var hidden(Pass pass, const Tensor& inputs, const KvCache* cache = nullptr);
   Tensor logits_behind(const Context& ctx, const Tensor& hidden, const Tensor& last);
 
@@ -86,7 +94,8 @@ class TinyTransformer {
   Parameter* position_embedding_ = nullptr;  // learned positions
   std::deque<DecoderLayer> layers_;
   Norm final_norm_;
-  Parameter* head_ = nullptr;  // the embedding when tied
+  Parameter* head_ = nullptr;      // the embedding when tied
+  TableReader* tables_ = nullptr;  // null: the tables are parameters with values
   RopeTable rope_;
   Tensor positions_;  // [max_position_embeddings] i32: 0, 1, ...; so that a pass uploads nothing
 };

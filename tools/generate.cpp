@@ -3,10 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 
 #include "core/error.h"
 #include "model/hf/special_ids.h"
 #include "model/model_folder.h"
+#include "model/streamed_weights.h"
 #include "model/tiny_transformer.h"
 #include "tools/device.h"
 #include "tools/generate_options.h"
@@ -94,8 +96,15 @@ int generate_texts(int argc, char** argv) {
                         arguments.stop_strings);
 
   const Context ctx = context_on(arguments.device, arguments.threads);
-  TinyTransformer model(ctx, config, exec.dtype, ModelUse::inference);
-  folder.load(ctx, model.parameters());
+  const ModelUse model_use = arguments.stream_layers ? ModelUse::streamed : ModelUse::inference;
+  TinyTransformer model(ctx, config, exec.dtype, model_use);
+  std::optional<StreamedWeights> streamed;
+  if (arguments.stream_layers) {
+    streamed.emplace(ctx, folder, model.parameters(), exec.dtype);
+    model.read_tables_from(*streamed);
+  } else {
+    folder.load(ctx, model.parameters());
+  }
   stop_on_signals();
   const Generation generation =
       generate(ctx, model, exec, starts, options, &output, &stop_requested());
