@@ -43,8 +43,8 @@ std::string duration_text(double seconds) {
                   : format("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
 }
 
-ProgressLine::ProgressLine(int64_t done)
-    : terminal_(isatty(STDERR_FILENO) == 1), done_(done), start_(Clock::now()), shown_(start_) {}
+ProgressLine::ProgressLine()
+    : terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()), shown_(start_) {}
 
 ProgressLine::~ProgressLine() {
   if (live_) std::cerr << std::endl;
@@ -56,6 +56,7 @@ double ProgressLine::seconds() const {
 
 void ProgressLine::show(int64_t bytes, int64_t total, const std::string& more) {
   const auto now = Clock::now();
+  if (done_ < 0) done_ = bytes;
   if (now - shown_ <
       (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000))) {
     return;

@@ -12,11 +12,11 @@ std::string duration_text(double seconds);  // 1:02, or 1:02:03
 
 class ProgressLine {
  public:
-  // Begins the clock. `done`: bytes that an earlier run has dealt with.
-  explicit ProgressLine(int64_t done = 0);
+  ProgressLine();   // begins the clock
   ~ProgressLine();  // ends the line
 
-  // `total` below 0: not known. `more` stands behind the speed.
+  // `bytes` of `total`, which is below 0 where it is not known; `more` stands behind the speed.
+  // What the first call says to be done already counts for no speed.
   void show(int64_t bytes, int64_t total, const std::string& more);
 
   double seconds() const;
@@ -24,7 +24,7 @@ class ProgressLine {
  private:
   bool terminal_;
   bool live_ = false;
-  int64_t done_;
+  int64_t done_ = -1;
   std::chrono::steady_clock::time_point start_, shown_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 
@@ -20,6 +21,10 @@ struct Arguments {
   TokenizeOptions options;
   std::string tokenizer, end_token, format, name;
   bool markers = false, measure = false;
+};
+
+struct Seconds {
+  double wall = 0, cpu = 0;
 };
 
 void add_arguments(CLI::App& app, Arguments& a) {
@@ -84,31 +89,33 @@ void print_split(const char* split, const StreamState& state) {
   std::cout << "\n";
 }
 
-void print_speed(const TokenizeResult& result, double seconds, int threads) {
+void print_speed(const TokenizeResult& result, Seconds time, int threads) {
   const double mb = static_cast<double>(result.bytes - result.resumed_bytes) / 1e6;
-  const auto tokens = static_cast<double>(result.train.tokens + result.val.tokens);
-  char text[160];
-  std::snprintf(
-      text, sizeof text,
-      "%.1f MB in %.2f s: %.1f MB/s on %d threads, %.1f MB/s a thread; %.2f bytes a token\n", mb,
-      seconds, mb / seconds, threads, mb / seconds / threads,
-      static_cast<double>(result.train.text_bytes + result.val.text_bytes) / tokens);
+  const double text_bytes = static_cast<double>(result.train.text_bytes + result.val.text_bytes);
+  char text[200];
+  std::snprintf(text, sizeof text,
+                "%.1f MB in %.2f s: %.1f MB/s on %d threads, %.1f MB for each second of a core; "
+                "%.2f bytes a token\n",
+                mb, time.wall, mb / time.wall, threads, mb / time.cpu,
+                text_bytes / static_cast<double>(result.train.tokens + result.val.tokens));
   std::cout << text;
 }
 
-void print_notes(const Arguments& a) {
+// What a user may not have meant.
+void print_notes(const Arguments& a, const TokenizeResult& result) {
   const TokenizeOptions& o = a.options;
   if (o.end_token < 0 && a.end_token != "none") {
     std::cerr << "tokenize: the tokenizer has no end-of-text token, so documents follow each other "
                  "without a mark (--eot names one)\n";
   }
-  if (o.val_inputs.empty() && o.val_documents == 0 && o.val_fraction == 0) {
-    std::cerr << "tokenize: no validation split (--val, --val-fraction or --val-documents makes "
-                 "one)\n";
-  }
+  if (result.val.documents > 0) return;
+  std::cerr << (o.val_fraction > 0
+                    ? "tokenize: no document fell to the validation split\n"
+                    : "tokenize: no validation split (--val, --val-fraction or --val-documents "
+                      "makes one)\n");
 }
 
-int report(const Arguments& a, const TokenizeResult& result, double seconds) {
+int report(const Arguments& a, const TokenizeResult& result, Seconds time) {
   if (result.stopped) {
     std::cerr << "tokenize: stopped; the same command goes on from here\n";
     return 1;
@@ -119,11 +126,23 @@ int report(const Arguments& a, const TokenizeResult& result, double seconds) {
     std::cout << a.options.out_dir << " was complete already\n";
     return 0;
   }
-  if (result.val.documents == 0 && a.options.val_fraction > 0) {
-    std::cerr << "tokenize: no document fell to the validation split\n";
-  }
-  print_speed(result, seconds, a.options.threads);
+  print_notes(a, result);
+  print_speed(result, time, a.options.threads);
   return 0;
+}
+
+TokenizeResult run(const TokenizerFile& tokenizer, const TokenizeOptions& options, Seconds& time) {
+  ProgressLine line;
+  const std::clock_t begin = std::clock();
+  TokenizeResult result =
+      tokenize(tokenizer, options, stop_requested(), [&](const TokenizeProgress& progress) {
+        char tokens[32];
+        std::snprintf(tokens, sizeof tokens, "%.1f M tokens",
+                      static_cast<double>(progress.tokens) / 1e6);
+        line.show(progress.bytes, progress.total_known ? progress.total_bytes : -1, tokens);
+      });
+  time = {line.seconds(), static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC};
+  return result;
 }
 
 int tokenize_program(int argc, char** argv) {
@@ -141,23 +160,11 @@ int tokenize_program(int argc, char** argv) {
   const TokenizerFile tokenizer =
       a.tokenizer == "chars" ? tokenizer_of_characters(o) : open_tokenizer(a.tokenizer);
   complete_options(a, tokenizer);
-  print_notes(a);
   stop_on_signals();
-  TokenizeResult result;
-  double seconds = 0;
-  {
-    std::optional<ProgressLine> line;
-    result = tokenize(tokenizer, o, stop_requested(), [&](const TokenizeProgress& progress) {
-      if (!line) line.emplace(progress.bytes);
-      char tokens[32];
-      std::snprintf(tokens, sizeof tokens, "%.1f M tokens",
-                    static_cast<double>(progress.tokens) / 1e6);
-      line->show(progress.bytes, progress.total_known ? progress.total_bytes : -1, tokens);
-    });
-    if (line) seconds = line->seconds();
-  }
+  Seconds time;
+  const TokenizeResult result = run(tokenizer, o, time);
   end_on_signals();
-  return report(a, result, seconds);
+  return report(a, result, time);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ struct DataConfig {
   // token files, which by custom come with a validation file of their own.
   double val_fraction = -1;
 
-  // A saved vocabulary (JSON) to use instead of the one found from the files. Default none.
+  // A saved vocabulary (JSON) to use instead of the one found from the files, or beside token files
+  // that `tokenize` has made. Default none.
   std::string vocab_file;
 
   // Seed of the stories; the same seed tells the same stories. Default 1.

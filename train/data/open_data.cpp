@@ -14,6 +14,7 @@
 #include "train/data/story_source.h"
 #include "train/data/text_source.h"
 #include "train/data/token_file.h"
+#include "train/data/token_folder.h"
 
 namespace xtrain {
 namespace {
@@ -52,6 +53,21 @@ Vocabulary chars_of(const std::vector<MappedFile>& files) {
   return Vocabulary::chars(characters);
 }
 
+// The tokenizer that lies beside token files of this project's making.
+std::optional<Vocabulary> vocabulary_beside(const std::vector<MappedFile>& files) {
+  std::string chosen;
+  for (const MappedFile& file : files) {
+    const std::string path = tokenizer_beside(file.path());
+    if (path.empty() || path == chosen) continue;
+    check_input(chosen.empty() || MappedFile(path).text() == MappedFile(chosen).text(), file.path(),
+                ": was made with another tokenizer than ", files.front().path(), " (", path,
+                " and ", chosen, ")");
+    if (chosen.empty()) chosen = path;
+  }
+  if (chosen.empty()) return std::nullopt;
+  return Vocabulary::load(chosen);
+}
+
 Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> saved,
                              const std::vector<MappedFile>& files, int64_t vocab_size) {
   if (saved) {
@@ -65,6 +81,7 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
   }
   if (kind == "chars") return chars_of(files);
   if (kind != "tokens") return Vocabulary::bytes();
+  if (auto beside = vocabulary_beside(files)) return *std::move(beside);
   check_input(vocab_size > 0, files.front().path(), ": token files do not say how large their ",
               "vocabulary is; give the model's vocab_size or a data.vocab_file");
   return Vocabulary::ids(vocab_size);

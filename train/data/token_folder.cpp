@@ -83,6 +83,11 @@ TokenizeState read_state(const std::string& path) {
   return state;
 }
 
+// The name of an input; null for one that is not there.
+Json path_of(const Json& input) {
+  return input.is_object() ? input.value("path", Json()) : Json();
+}
+
 // Says what differs first; nothing where the plans are equal.
 std::string difference(const Json& before, const Json& now) {
   const auto was = [](const std::string& what, const Json& a, const Json& b) {
@@ -95,12 +100,10 @@ std::string difference(const Json& before, const Json& now) {
     for (size_t i = 0; i < std::max(old.size(), value.size()); ++i) {
       const Json a = i < old.size() ? old[i] : Json(), b = i < value.size() ? value[i] : Json();
       if (a == b) continue;
-      const bool same_path = a.is_object() && b.is_object() && a.value("path", Json()) == b["path"];
-      if (!same_path) {
-        return was(key + " " + std::to_string(i + 1), a.value("path", Json()),
-                   b.value("path", Json()));
+      if (path_of(a) != path_of(b)) {
+        return was(key + " " + std::to_string(i + 1), path_of(a), path_of(b));
       }
-      return b["path"].get<std::string>() + " has changed";
+      return path_of(b).get<std::string>() + " has changed";
     }
   }
   return "";
@@ -186,7 +189,8 @@ std::optional<TokenizeState> TokenFolder::open(bool anew) {
     check_input(found.value("kind", Json()) == kKind && found.value("plan", Json()).is_object(),
                 manifest, ": is not this program's; choose another folder");
     if (!anew) return take_up();
-    fs::remove(file(found["plan"].value("tokenizer_file", tokenizer_name_)));
+    const std::string copy = found["plan"].value("tokenizer_file", tokenizer_name_);
+    fs::remove(file(fs::path(copy).filename().string()));
     remove_files(found["plan"].value("name", "tokens"));
   }
   begin(anew);
@@ -226,7 +230,7 @@ std::string tokenizer_beside(const std::string& token_file) {
   const Json plan =
       json.is_object() && json.value("kind", Json()) == kKind ? json.value("plan", Json()) : Json();
   const Json name = plan.is_object() ? plan.value("tokenizer_file", Json()) : Json();
-  return name.is_string() ? (folder / name.get<std::string>()).string() : "";
+  return name.is_string() ? (folder / fs::path(name.get<std::string>()).filename()).string() : "";
 }
 
 }  // namespace xtrain
