@@ -71,19 +71,15 @@ PieceCounts count(const Arguments& a, int threads) {
   const std::vector<InputFile> files = list_input_files(a.inputs);
   int64_t total = 0;
   bool known = true;
-  std::vector<int64_t> before;
   for (const InputFile& file : files) {
-    before.push_back(total);
     total += file.bytes;
     known = known && !file.stream;
   }
-  before.push_back(total);
   ProgressLine line;
   PieceCounts counts =
       count_documents(files, a.documents, PreTokenizer(pattern_of(a.pattern), "--pattern"), threads,
                       stop_requested(), [&](const ReadPosition& position) {
-                        line.show(before[static_cast<size_t>(position.file)] + position.offset,
-                                  known ? total : -1, "counted");
+                        line.show(position.bytes, known ? total : -1, "counted");
                       });
   check(!stop_requested(), "stopped; nothing was written");
   return counts;

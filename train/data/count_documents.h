@@ -12,8 +12,8 @@
 
 namespace xtrain {
 
-// Counted on `threads` threads with the result of one. on_progress is called with the bytes of a
-// file read so far and its number; `*stop` ends the counting early. Memory grows with the number of
+// Counted on `threads` threads with the result of one. on_progress is called with how far
+// the reading has come; `*stop` ends the counting early. Memory grows with the number of
 // different pieces alone.
 PieceCounts count_documents(const std::vector<InputFile>& files, const DocumentRules& rules,
                             const PreTokenizer& pre_tokenizer, int threads,

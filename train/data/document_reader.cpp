@@ -52,7 +52,7 @@ void DocumentReader::close_file() {
   if (descriptor_ > STDIN_FILENO) ::close(descriptor_);
   descriptor_ = -1;
   digest_.reset();
-  position_ = {position_.file + 1, 0, 1, position_.document, false, true, ""};
+  position_ = {position_.file + 1, 0, 1, position_.document, false, true, position_.bytes, ""};
 }
 
 void DocumentReader::seek(const ReadPosition& position) {
@@ -122,6 +122,7 @@ void DocumentReader::consume(size_t bytes) {
   position_.at_line_start = window()[bytes - 1] == '\n';
   at_ += bytes;
   position_.offset += static_cast<int64_t>(bytes);
+  position_.bytes += static_cast<int64_t>(bytes);
   searched_ -= std::min(searched_, bytes);
   uncuttable_ = 0;
 }

@@ -30,6 +30,7 @@ struct ReadPosition {
   int64_t document = 0;
   bool inside = false;  // the document has begun before
   bool at_line_start = true;
+  int64_t bytes = 0;   // of all files
   std::string digest;  // checksum of a stream's bytes so far
 
   bool operator==(const ReadPosition&) const = default;

@@ -46,7 +46,7 @@ Json to_json(const ReadPosition& position) {
   return {{"file", position.file},     {"offset", position.offset},
           {"line", position.line},     {"document", position.document},
           {"inside", position.inside}, {"at_line_start", position.at_line_start},
-          {"digest", position.digest}};
+          {"bytes", position.bytes},   {"digest", position.digest}};
 }
 
 StreamState read_stream(const Json& json) {
@@ -60,7 +60,7 @@ StreamState read_stream(const Json& json) {
 
 ReadPosition read_position(const Json& json) {
   return {json.at("file"),   json.at("offset"),        json.at("line"),  json.at("document"),
-          json.at("inside"), json.at("at_line_start"), json.at("digest")};
+          json.at("inside"), json.at("at_line_start"), json.at("bytes"), json.at("digest")};
 }
 
 Json parse_file(const std::string& path) {

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 struct Inputs {
   std::vector<InputFile> files;  // those of training, then those of validation
   int64_t train_files;
-  std::vector<int64_t> bytes_before;  // of each file; the last: of all files
+  int64_t bytes = 0;  // of all files whose size is known
   bool known_size = true;
 };
 
@@ -50,9 +50,9 @@ Inputs list_inputs(const TokenizeOptions& options) {
   const size_t train_files = list_input_files(all).size();
   all.insert(all.end(), options.val_inputs.begin(), options.val_inputs.end());
   if (!options.out_dir.empty()) check_apart(options.out_dir, all);
-  Inputs inputs{list_input_files(all), static_cast<int64_t>(train_files), {0}};
+  Inputs inputs{list_input_files(all), static_cast<int64_t>(train_files)};
   for (const InputFile& file : inputs.files) {
-    inputs.bytes_before.push_back(inputs.bytes_before.back() + file.bytes);
+    inputs.bytes += file.bytes;
     inputs.known_size = inputs.known_size && !file.stream;
   }
   return inputs;
@@ -133,7 +133,6 @@ class TokenizeRun {
   bool should_save() const;
   void save();
   void finish();
-  int64_t bytes_before(const ReadPosition& position) const;
   TokenizeProgress progress() const;
   TokenizeState state() const { return {position_, train_.state, val_.state}; }
 
@@ -172,7 +171,7 @@ void TokenizeRun::open_output() {
   if (!found) return;
   result_.already_complete = folder_->is_complete();
   position_ = found->position;
-  result_.resumed_bytes = bytes_before(position_);
+  result_.resumed_bytes = position_.bytes;
   for (auto [stream, state] : {std::pair(&train_, &found->train), std::pair(&val_, &found->val)}) {
     stream->state = *state;
     if (!result_.already_complete) stream->writer->restore(state->shards);
@@ -228,12 +227,8 @@ void TokenizeRun::finish() {
   folder_->complete(state());
 }
 
-int64_t TokenizeRun::bytes_before(const ReadPosition& position) const {
-  return inputs_.bytes_before[static_cast<size_t>(position.file)] + position.offset;
-}
-
 TokenizeProgress TokenizeRun::progress() const {
-  return {bytes_before(position_), inputs_.bytes_before.back(), inputs_.known_size,
+  return {position_.bytes, inputs_.bytes, inputs_.known_size,
           train_.state.documents + val_.state.documents, train_.state.tokens + val_.state.tokens};
 }
 
@@ -275,7 +270,7 @@ TokenizeResult TokenizeRun::run(const std::atomic<bool>& stop,
   }
   result_.train = train_.state;
   result_.val = val_.state;
-  result_.bytes = bytes_before(position_);
+  result_.bytes = position_.bytes;
   return result_;
 }
 
