@@ -79,7 +79,6 @@ void complete_options(Arguments& a, const TokenizerFile& tokenizer) {
   const std::filesystem::path folder = std::filesystem::path(o.out_dir + "/.").lexically_normal();
   o.name = a.name.empty() ? folder.parent_path().filename().string() : a.name;
   if (o.name.empty() || o.name.front() == '.') o.name = "tokens";
-  check_input(o.name.find('/') == std::string::npos, "--name must not hold a slash; got ", o.name);
 }
 
 void print_split(const char* split, const StreamState& state) {

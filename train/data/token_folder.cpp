@@ -1,6 +1,11 @@
 #include "train/data/token_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -134,6 +139,18 @@ TokenFolder::TokenFolder(std::string path, std::string plan, std::string tokeniz
       tokenizer_name_(std::move(tokenizer_name)),
       tokenizer_(std::move(tokenizer)) {}
 
+TokenFolder::~TokenFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+// The lock lies on the folder itself, so nothing is left behind by a process that is killed.
+void TokenFolder::lock() {
+  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  check(lock_ >= 0, path_, ": cannot open the folder");
+  check(::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, path_,
+        ": another process is at work in this folder");
+}
+
 std::string TokenFolder::file(std::string_view name) const {
   return (fs::path(path_) / name).string();
 }
@@ -156,9 +173,15 @@ std::optional<TokenizeState> TokenFolder::take_up() {
   check_input(differs.empty(), path_, ": holds tokens made otherwise: ", differs,
               "; give --overwrite to begin anew, or another folder");
   complete_ = found.value("complete", false);
-  if (complete_) return read_state(manifest);
-  if (!fs::exists(progress)) return std::nullopt;  // it had hardly begun
-  return read_state(progress);
+  if (!complete_ && !fs::exists(progress)) return std::nullopt;  // it had hardly begun
+  const TokenizeState state = read_state(complete_ ? manifest : progress);
+  for (const StreamState* stream : {&state.train, &state.val}) {
+    for (const FinishedShard& shard : stream->shards.finished) {
+      check_input(fs::exists(file(shard.file)), file(shard.file),
+                  ": is missing; give --overwrite to begin anew");
+    }
+  }
+  return state;
 }
 
 void TokenFolder::begin(bool anew) {
@@ -183,6 +206,7 @@ std::optional<TokenizeState> TokenFolder::open(bool anew) {
   std::error_code error;
   created_ = fs::create_directories(path_, error);
   check(!error, path_, ": cannot create the folder: ", error.message());
+  lock();
   const std::string manifest = file(kManifest);
   if (fs::exists(manifest)) {
     const Json found = parse_file(manifest);

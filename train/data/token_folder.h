@@ -36,11 +36,14 @@ class TokenFolder {
   // shards. `tokenizer_name`, `tokenizer`: the copy.
   TokenFolder(std::string path, std::string plan, std::string tokenizer_name,
               std::string tokenizer);
+  ~TokenFolder();
+  TokenFolder(const TokenFolder&) = delete;
 
   // Makes the folder ready for work. What is there of the same plan is taken up: the result is its
   // state, and is_complete() says whether anything is left to do. With `anew` it is removed first.
   // Throws InputError, naming the first difference, where another plan has been begun here, and
-  // where files would be replaced that are not of this kind.
+  // where files would be replaced that are not of this kind; Error while another process is at work
+  // here.
   std::optional<TokenizeState> open(bool anew);
   bool is_complete() const { return complete_; }
 
@@ -49,6 +52,7 @@ class TokenFolder {
   void remove();  // everything that belongs to the plan, and the folder if open() created it
 
  private:
+  void lock();
   std::optional<TokenizeState> take_up();
   void begin(bool anew);
   std::string file(std::string_view name) const;
@@ -57,6 +61,7 @@ class TokenFolder {
   std::string path_, plan_, tokenizer_name_, tokenizer_;
   bool complete_ = false;
   bool created_ = false;
+  int lock_ = -1;  // the folder, open and locked
 };
 
 // The name of the tokenizer's copy beside a token file that lies in such a folder; empty where it

@@ -12,6 +12,7 @@
 #include "train/checksum.h"
 #include "train/data/document_encoder.h"
 #include "train/data/ordered_pipeline.h"
+#include "train/data/utf8.h"
 
 namespace xtrain {
 namespace {
@@ -97,6 +98,9 @@ void check_options(const TokenizerFile& tokenizer, const TokenizeOptions& option
   check_input(options.out_dir.empty() || vocab_size <= largest_vocabulary(options.layout),
               "format ", name_of(options.layout), " holds vocabularies of at most ",
               largest_vocabulary(options.layout), " tokens; the tokenizer has ", vocab_size);
+  check_input(!options.name.empty() && options.name.find('/') == std::string::npos &&
+                  valid_utf8_length(options.name) == options.name.size(),
+              "the name of shards must be valid UTF-8 without a slash; got \"", options.name, '"');
   check_input(options.end_token < vocab_size, "the end token must lie in the vocabulary");
   check_input(options.val_fraction >= 0 && options.val_fraction < 1,
               "the share of validation must lie in [0, 1); got ", options.val_fraction);

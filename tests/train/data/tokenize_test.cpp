@@ -269,6 +269,22 @@ TEST_CASE("tokenize: files that are not its own are not replaced") {
   CHECK(c.out("notes.txt") == "mine");
 }
 
+TEST_CASE("tokenize: a folder that another process works in, or that lost a file, is refused") {
+  Case c;
+  const TokenizerFile bytes = open_tokenizer("bytes");
+  c.options.inputs = {c.folder.write("a.txt", "one")};
+  TokenFolder other(c.options.out_dir, R"({"name": "t"})", "vocab.json", bytes.content);
+  other.open(false);
+  CHECK_THROWS_WITH(run(bytes, c.options),
+                    c.options.out_dir + ": another process is at work in this folder");
+  Case lost;
+  lost.options.inputs = c.options.inputs;
+  run(bytes, lost.options);
+  fs::remove(lost.folder.file("out/t_train_000000.bin"));
+  CHECK(why(bytes, lost.options) == lost.folder.file("out/t_train_000000.bin") +
+                                        ": is missing; give --overwrite to begin anew");
+}
+
 TEST_CASE("tokenize: validation is a part of the documents, drawn by number and seed") {
   Case c;
   const TokenizerFile bytes = open_tokenizer("bytes");
@@ -354,6 +370,11 @@ TEST_CASE("tokenize: inputs without text, bad lines and settings are refused, le
   c.options.val_fraction = 1;
   CHECK(refused() == "the share of validation must lie in [0, 1); got 1");
   c.options.val_fraction = 0;
+  for (const char* const name : {"", "a/b", "\xFF"}) {
+    c.options.name = name;
+    CHECK(refused().starts_with("the name of shards must be valid UTF-8 without a slash"));
+  }
+  c.options.name = "t";
   c.options.out_dir = c.folder.file("a/out");
   fs::create_directory(c.folder.file("a"));
   c.folder.write("a/b.txt", "x");
