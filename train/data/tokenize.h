@@ -13,7 +13,7 @@
 #include "train/data/document_reader.h"
 #include "train/data/shard_writer.h"
 #include "train/data/token_folder.h"
-#include "train/data/tokenizer_files.h"
+#include "train/data/tokenizer_file.h"
 
 namespace xtrain {
 

@@ -1,4 +1,4 @@
-#include "train/data/tokenizer_files.h"
+#include "train/data/tokenizer_file.h"
 
 #include <algorithm>
 #include <charconv>
