@@ -46,6 +46,8 @@ struct BpeScratch {
   };
   std::vector<Symbol> symbols;
   std::vector<uint64_t> candidates;  // a heap; rank above place
+  std::vector<int32_t> ids, ranks;   // of a short piece: its tokens, and the merge of each with the
+                                     // next one
 };
 
 class Bpe {
@@ -59,7 +61,7 @@ class Bpe {
   Bpe(Bpe&&) = default;
   Bpe(const Bpe&) = delete;  // the views below would look at the other's tokens
 
-  // Appends the ids of a piece of at most 2^31 bytes; n log n in its length.
+  // Appends the ids of a piece of at most 2^31 bytes, in time n log n in its length.
   void encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
 
   const std::vector<std::string>& tokens() const { return tokens_; }
@@ -67,6 +69,9 @@ class Bpe {
   bool whole_first() const { return whole_first_; }
 
  private:
+  void encode_short(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+  void encode_long(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+  int32_t rank_of(int32_t left, int32_t right) const;
   void push_candidate(uint32_t left, BpeScratch& scratch) const;
   void join(uint32_t left, int32_t result, BpeScratch& scratch) const;
 
@@ -75,6 +80,8 @@ class Bpe {
   bool whole_first_;
   MergeTable table_;
   std::vector<int32_t> id_of_byte_;
+  std::vector<int32_t> rank_of_bytes_;  // the merge of any two bytes, 256 * left + right
+  std::vector<int32_t> result_of_rank_;
   std::unordered_map<std::string_view, int32_t> id_of_token_;  // views of tokens_
 };
 

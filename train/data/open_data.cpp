@@ -1,10 +1,7 @@
 #include "train/data/open_data.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,9 +10,11 @@
 
 #include "core/error.h"
 #include "core/mapped_file.h"
+#include "train/data/input_files.h"
 #include "train/data/story_source.h"
 #include "train/data/text_source.h"
 #include "train/data/token_file.h"
+#include "train/data/token_folder.h"
 #include "train/data/token_meta.h"
 
 namespace xtrain {
@@ -28,29 +27,9 @@ constexpr double kUsualValFraction = 0.1;
 // and that validation stays the same when the number of training stories changes.
 constexpr int64_t kFirstValStory = int64_t{1} << 40;
 
-std::vector<std::string> expand(const std::vector<std::string>& patterns) {
-  std::vector<std::string> paths;
-  for (const std::string& pattern : patterns) {
-    std::error_code ignored;
-    if (std::filesystem::exists(pattern, ignored)) {  // names may hold the characters of patterns
-      paths.push_back(pattern);
-      continue;
-    }
-    glob_t found{};
-    // A pattern without matches is kept as it is, so that opening it says what is missing.
-    const int status = glob(pattern.c_str(), GLOB_NOSORT | GLOB_NOCHECK, nullptr, &found);
-    std::vector<std::string> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-    globfree(&found);
-    check_input(status == 0, pattern, ": cannot be expanded to file names");
-    std::sort(matches.begin(), matches.end());
-    paths.insert(paths.end(), matches.begin(), matches.end());
-  }
-  return paths;
-}
-
 std::vector<MappedFile> open_files(const std::vector<std::string>& patterns) {
   std::vector<MappedFile> files;
-  for (const std::string& path : expand(patterns)) files.emplace_back(path);
+  for (const std::string& path : expand_patterns(patterns)) files.emplace_back(path);
   return files;
 }
 
@@ -70,13 +49,24 @@ std::string source_kind(const DataConfig& config, const std::vector<MappedFile>&
 }
 
 Vocabulary chars_of(const std::vector<MappedFile>& files) {
-  std::vector<std::string_view> texts;
-  std::vector<std::string> names;
+  CharacterSet characters;
+  for (const MappedFile& file : files) characters.add(file.text(), file.path());
+  return Vocabulary::chars(characters);
+}
+
+// The tokenizer that lies beside token files of this project's making.
+std::optional<Vocabulary> vocabulary_beside(const std::vector<MappedFile>& files) {
+  std::string chosen;
   for (const MappedFile& file : files) {
-    texts.push_back(file.text());
-    names.push_back(file.path());
+    const std::string path = tokenizer_beside(file.path());
+    if (path.empty() || path == chosen) continue;
+    check_input(chosen.empty() || MappedFile(path).text() == MappedFile(chosen).text(), file.path(),
+                ": was made with another tokenizer than ", files.front().path(), " (", path,
+                " and ", chosen, ")");
+    if (chosen.empty()) chosen = path;
   }
-  return Vocabulary::chars(texts, names);
+  if (chosen.empty()) return std::nullopt;
+  return Vocabulary::load(chosen);
 }
 
 Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> saved,
@@ -91,6 +81,7 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
   }
   if (kind == "chars") return chars_of(files);
   if (kind != "tokens") return Vocabulary::bytes();
+  if (auto beside = vocabulary_beside(files)) return *std::move(beside);
   // A bare number of ids may leave out markers, which the model's own then covers.
   auto declared = declared_vocabulary(files);
   const bool ids = declared && declared->kind() == Vocabulary::Kind::ids;
