@@ -13,7 +13,7 @@
 #include "model/hf/layout_writer.h"
 #include "model/model_folder.h"
 #include "train/data/model_vocabulary.h"
-#include "train/data/tokenizer_files.h"
+#include "train/data/hugging_face_tokenizer.h"
 
 namespace xtrain {
 namespace {

@@ -34,7 +34,7 @@ void add_arguments(CLI::App& app, Arguments& a) {
       ->required();
   app.add_option("--tokenizer", a.tokenizer,
                  "tokenizer.json, a folder that holds one or vocab.json and merges.txt, a "
-                 "vocab.json, \"bytes\", or \"chars\" for the characters of the inputs")
+                 "checkpoint, \"bytes\", or \"chars\" for the characters of the inputs")
       ->required();
   app.add_option("--out-dir", o.out_dir, "folder of the token files");
   app.add_option("--name", a.name,

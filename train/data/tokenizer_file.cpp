@@ -4,11 +4,14 @@
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
+#include "core/config_reader.h"
 #include "core/error.h"
 #include "core/mapped_file.h"
 #include "train/data/bpe_tokenizer.h"
+#include "train/data/hugging_face_tokenizer.h"
 #include "train/data/tokenizer_json.h"
 
 namespace xtrain {
@@ -17,95 +20,132 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+constexpr const char* kVocabularyJson = "vocabulary.json";
 constexpr const char* kTokenizerJson = "tokenizer.json";
 constexpr const char* kVocabJson = "vocab.json";
+constexpr const char* kMergesTxt = "merges.txt";
+constexpr const char* kEndOfText = "<|endoftext|>";
 
-// tokenizer_config.json of the folder; an empty object where there is none.
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// An empty object where there is no such file.
+Json read_object(const fs::path& path) {
+  if (!is_there(path)) return Json::object();
+  const MappedFile file(path.string());
+  check_json_object(file.text(), path.string());
+  return Json::parse(without_byte_order_mark(file.text()));
+}
+
 Json read_config(const fs::path& folder) {
-  const fs::path path = folder / "tokenizer_config.json";
-  if (!fs::exists(path)) return Json::object();
-  Json config = Json::parse(MappedFile(path.string()).text(), nullptr, false);
-  check_input(config.is_object(), path.string(), ": must be a JSON object");
-  return config;
+  return read_object(folder / "tokenizer_config.json");
+}
+
+std::string string_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // The text of a token that stands for itself or in an object that describes it.
 std::string content_of(const Json& token) {
-  if (token.is_object() && token.contains("content")) return content_of(token["content"]);
-  return token.is_string() ? token.get<std::string>() : "";
+  return token.is_string() ? token.get<std::string>() : string_at(token, "content");
 }
 
-bool is_class(const Json& config, std::string_view name) {
-  const auto found = config.find("tokenizer_class");
-  return found != config.end() && (*found == name || *found == std::string(name) + "Fast");
+std::string end_token_of(const Json& config) {
+  const auto found = config.find("eos_token");
+  return found != config.end() && (found->is_string() || found->is_object()) ? content_of(*found)
+                                                                             : "";
 }
 
-std::vector<AddedToken> added_tokens(const Json& config, const std::string& where) {
+// {"151643": {"content": "<|endoftext|>", "special": true, ...}, ...}
+std::vector<AddedToken> read_added_tokens(const Json& config, const std::string& where) {
   std::vector<AddedToken> added;
-  if (!config.contains("added_tokens_decoder")) return added;
-  for (const auto& [key, token] : config["added_tokens_decoder"].items()) {
+  const auto decoder = config.find("added_tokens_decoder");
+  if (decoder == config.end() || !decoder->is_object()) return added;
+  for (const auto& [key, token] : decoder->items()) {
     int32_t id = -1;
-    const auto [stop, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    check_input(error == std::errc() && stop == key.data() + key.size() && token.is_object(), where,
-                ": added_tokens_decoder must map ids to tokens; found \"", key, '"');
-    const Json special = token.value("special", Json(false));
-    added.push_back({id, content_of(token), special == true, false});
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    const bool valid = error == std::errc() && end == key.data() + key.size() && id >= 0 &&
+                       token.is_object() && token.contains("content") &&
+                       token["content"].is_string();
+    check_input(valid, where, ": added_tokens_decoder: ", key,
+                " must be an id with an object that has a \"content\"");
+    added.push_back({id, token["content"], token.value("special", Json(false)) == true,
+                     token.value("normalized", Json(true)) == true});
   }
   std::sort(added.begin(), added.end(), [](auto& a, auto& b) { return a.id < b.id; });
   return added;
 }
 
-// The end of text of GPT-2 is spelt like a word of its vocabulary, and is none.
-std::vector<AddedToken> gpt2_markers(const Json& vocab) {
-  const auto found = vocab.find("<|endoftext|>");
+// GPT-2's folders say nowhere that this entry of the vocabulary is a marker.
+std::vector<AddedToken> gpt2_markers(const fs::path& vocab_path) {
+  const Json vocab = Json::parse(MappedFile(vocab_path.string()).text(), nullptr, false);
+  const auto found = vocab.is_object() ? vocab.find(kEndOfText) : vocab.end();
   if (found == vocab.end() || !found->is_number_integer()) return {};
-  return {{found->get<int32_t>(), "<|endoftext|>"}};
+  return {{found->get<int32_t>(), kEndOfText}};
+}
+
+// The pattern of vocab.json and merges.txt, which do not tell it: that of the tokenizer's class, or
+// else of the kind of model that lies beside them.
+std::string_view pattern_of(const fs::path& folder, const Json& config) {
+  std::string name = string_at(config, "tokenizer_class");
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  if (name == "GPT2Tokenizer") return kGpt2Pattern;
+  if (name == "Qwen2Tokenizer") return kQwen2Pattern;
+  check_input(name.empty() || name == "PreTrainedTokenizer", folder.string(),
+              ": the pattern of tokenizer_class \"", name,
+              "\" is not known; it must be GPT2Tokenizer or Qwen2Tokenizer, or there must be a ",
+              kTokenizerJson);
+  const std::string model_type = string_at(read_object(folder / "config.json"), "model_type");
+  if (model_type.starts_with("qwen")) return kQwen2Pattern;
+  return model_type == "llama" ? kLlama3Pattern : kGpt2Pattern;
 }
 
 TokenizerFile open_vocab_and_merges(const fs::path& folder, const Json& config) {
-  const std::string vocab = (folder / kVocabJson).string(),
-                    merges = (folder / "merges.txt").string();
-  const bool qwen2 = is_class(config, "Qwen2Tokenizer");
-  check_input(qwen2 || is_class(config, "GPT2Tokenizer") || !config.contains("tokenizer_class"),
-              folder.string(), ": the pattern of tokenizer_class ",
-              config.value("tokenizer_class", Json()).dump(),
-              " is not known; it must be GPT2Tokenizer or Qwen2Tokenizer, or there must be a ",
-              kTokenizerJson);
-  std::vector<AddedToken> added = added_tokens(config, (folder / "tokenizer_config.json").string());
-  if (added.empty()) {
-    added = gpt2_markers(Json::parse(MappedFile(vocab).text(), nullptr, false));
-  }
-  return describe_tokenizer(Vocabulary::bpe(std::make_shared<BpeTokenizer>(load_vocab_and_merges(
-      vocab, merges, qwen2 ? kQwen2Pattern : kGpt2Pattern, std::move(added), qwen2))));
+  const fs::path vocab = folder / kVocabJson, merges = folder / kMergesTxt;
+  const std::string_view pattern = pattern_of(folder, config);
+  std::vector<AddedToken> added =
+      read_added_tokens(config, (folder / "tokenizer_config.json").string());
+  if (added.empty()) added = gpt2_markers(vocab);
+  TokenizerFile tokenizer =
+      describe_tokenizer(Vocabulary::bpe(std::make_shared<BpeTokenizer>(load_vocab_and_merges(
+          vocab.string(), merges.string(), pattern, std::move(added), pattern == kQwen2Pattern))));
+  tokenizer.path = vocab.string();
+  return tokenizer;
 }
 
 TokenizerFile open_file(const fs::path& path) {
   const MappedFile file(path.string());
-  auto vocabulary = std::make_shared<Vocabulary>(Vocabulary::from_json(file.text(), path.string()));
-  check_input(vocabulary->kind() != Vocabulary::Kind::ids, path.string(),
-              ": does not say what text its ids stand for");
-  const bool bpe = vocabulary->kind() == Vocabulary::Kind::bpe;
-  return {std::move(vocabulary), bpe ? kTokenizerJson : kVocabJson, std::string(file.text()), ""};
+  std::optional<Vocabulary> plain = byte_or_char_vocabulary(file.text());
+  TokenizerFile tokenizer = describe_tokenizer(
+      plain ? *std::move(plain) : Vocabulary::from_json(file.text(), path.string()));
+  if (tokenizer.vocabulary->kind() == Vocabulary::Kind::bpe) tokenizer.content = file.text();
+  tokenizer.path = path.string();
+  return tokenizer;
 }
 
 // Hugging Face's vocab.json, tokens and ids alone, means nothing without the merges beside it.
 bool is_bare_vocab(const fs::path& path) {
-  if (path.filename() != kVocabJson || !fs::exists(path)) return false;
+  if (path.filename() != kVocabJson || !is_there(path)) return false;
   const Json json = Json::parse(MappedFile(path.string()).text(), nullptr, false);
   return json.is_object() && !json.empty() && json.begin()->is_number() &&
          std::all_of(json.begin(), json.end(), [](const Json& id) { return id.is_number(); });
 }
 
-TokenizerFile open_folder(const fs::path& folder) {
-  const Json config = read_config(folder);
-  const bool whole = fs::exists(folder / kTokenizerJson);
-  check_input(whole || fs::exists(folder / kVocabJson), folder.string(), ": must hold a ",
-              kTokenizerJson, " or a ", kVocabJson);
-  TokenizerFile tokenizer = whole ? open_file(folder / kTokenizerJson)
-                            : is_bare_vocab(folder / kVocabJson)
-                                ? open_vocab_and_merges(folder, config)
-                                : open_file(folder / kVocabJson);
-  if (config.contains("eos_token")) tokenizer.end_token = content_of(config["eos_token"]);
+std::optional<TokenizerFile> open_from_folder(const fs::path& folder, const Json& config) {
+  for (const char* name : {kVocabularyJson, kTokenizerJson}) {
+    if (is_there(folder / name)) return open_file(folder / name);
+  }
+  if (is_bare_vocab(folder / kVocabJson)) return open_vocab_and_merges(folder, config);
+  if (is_there(folder / kVocabJson)) return open_file(folder / kVocabJson);
+  return std::nullopt;
+}
+
+TokenizerFile check_known(TokenizerFile tokenizer) {
+  check_input(tokenizer.vocabulary->kind() != Vocabulary::Kind::ids, tokenizer.path,
+              ": does not say what text its ids stand for");
   return tokenizer;
 }
 
@@ -120,21 +160,35 @@ int32_t id_of(const Vocabulary& vocabulary, const std::string& content) {
 
 }  // namespace
 
-TokenizerFile open_tokenizer(const std::string& path) {
-  if (path == "bytes") return describe_tokenizer(Vocabulary::bytes());
-  if (fs::is_directory(path)) return open_folder(path);
-  if (is_bare_vocab(path)) return open_folder(fs::path(path).parent_path());
-  TokenizerFile tokenizer = open_file(path);
-  const Json config = read_config(fs::path(path).parent_path());
-  if (config.contains("eos_token")) tokenizer.end_token = content_of(config["eos_token"]);
+std::optional<TokenizerFile> tokenizer_in(const std::string& folder) {
+  const Json config = read_config(folder);
+  std::optional<TokenizerFile> tokenizer = open_from_folder(folder, config);
+  if (tokenizer) tokenizer->end_token = end_token_of(config);
   return tokenizer;
 }
 
+TokenizerFile open_tokenizer(const std::string& path) {
+  if (path == "bytes") return describe_tokenizer(Vocabulary::bytes());
+  const fs::path parent = fs::path(path).parent_path();
+  std::error_code ignored;
+  const bool folder = fs::is_directory(path, ignored);
+  if (!folder && !is_bare_vocab(path)) {
+    TokenizerFile tokenizer = open_file(path);
+    tokenizer.end_token = end_token_of(read_config(parent));
+    return check_known(std::move(tokenizer));
+  }
+  std::optional<TokenizerFile> tokenizer = tokenizer_in(folder ? path : parent.string());
+  check_input(tokenizer.has_value(), path, ": must hold a ", kVocabularyJson, ", a ",
+              kTokenizerJson, " or a ", kVocabJson);
+  return check_known(*std::move(tokenizer));
+}
+
 TokenizerFile describe_tokenizer(Vocabulary vocabulary) {
-  const bool bpe = vocabulary.kind() == Vocabulary::Kind::bpe;
-  std::string json = vocabulary.to_json();
-  return {std::make_shared<Vocabulary>(std::move(vocabulary)), bpe ? kTokenizerJson : kVocabJson,
-          std::move(json), ""};
+  TokenizerFile tokenizer;
+  tokenizer.name = vocabulary.kind() == Vocabulary::Kind::bpe ? kTokenizerJson : kVocabularyJson;
+  tokenizer.content = vocabulary.to_json();
+  tokenizer.vocabulary = std::make_shared<Vocabulary>(std::move(vocabulary));
+  return tokenizer;
 }
 
 int32_t find_end_token(const TokenizerFile& tokenizer, const std::string& wanted) {
@@ -151,12 +205,8 @@ int32_t find_end_token(const TokenizerFile& tokenizer, const std::string& wanted
         vocabulary.size() - 1, "; got \"", wanted, '"');
     return id;
   }
-  for (const std::string& usual :
-       {std::string("<|endoftext|>"), std::string("<|end_of_text|>"), tokenizer.end_token}) {
-    const int32_t id = id_of(vocabulary, usual);
-    if (id >= 0) return id;
-  }
-  return -1;
+  const std::optional<int64_t> usual = end_of_text_id(vocabulary);
+  return usual ? static_cast<int32_t>(*usual) : id_of(vocabulary, tokenizer.end_token);
 }
 
 }  // namespace xtrain

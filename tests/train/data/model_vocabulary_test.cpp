@@ -11,7 +11,7 @@
 #include "support/rejection.h"
 #include "support/temporary_folder.h"
 #include "train/data/bpe_tokenizer.h"
-#include "train/data/tokenizer_files.h"
+#include "train/data/hugging_face_tokenizer.h"
 
 using namespace xtrain;
 using Json = nlohmann::json;
@@ -102,7 +102,7 @@ TEST_CASE("GPT-2's own files are read", "[model_vocabulary]") {
   CHECK(end_of_text_id(gpt2) == 50256);
 }
 
-TEST_CASE("bytes as a tokenizer.json: an id is a byte's value", "[tokenizer_files]") {
+TEST_CASE("bytes as a tokenizer.json: an id is a byte's value", "[hugging_face_tokenizer]") {
   const auto files = tokenizer_files(Vocabulary::bytes(), 64);
   const Json json = Json::parse(files.at("tokenizer.json"));
   CHECK(json["model"]["vocab"].size() == 256);
@@ -115,7 +115,7 @@ TEST_CASE("bytes as a tokenizer.json: an id is a byte's value", "[tokenizer_file
   CHECK(byte_or_char_vocabulary(json.dump())->kind() == Vocabulary::Kind::bytes);
 }
 
-TEST_CASE("characters as a tokenizer.json: words of one character", "[tokenizer_files]") {
+TEST_CASE("characters as a tokenizer.json: words of one character", "[hugging_face_tokenizer]") {
   const Vocabulary vocabulary = chars("\n \"abz");
   const std::string json = tokenizer_files(vocabulary, 64).at("tokenizer.json");
   CHECK(Json::parse(json)["model"]["vocab"] ==
@@ -133,7 +133,7 @@ TEST_CASE("characters as a tokenizer.json: words of one character", "[tokenizer_
   CHECK_FALSE(byte_or_char_vocabulary(R"({"model": 3})").has_value());
 }
 
-TEST_CASE("a byte-pair tokenizer is written as it is, plain ids not at all", "[tokenizer_files]") {
+TEST_CASE("a byte-pair tokenizer is written as it is, plain ids not at all", "[hugging_face_tokenizer]") {
   const TemporaryFolder folder;
   folder.write("tokenizer.json", small_tokenizer());
   const Vocabulary vocabulary = model_vocabulary(folder.path.string(), 10000).vocabulary;

@@ -80,7 +80,7 @@ TEST_CASE("tokenize: llm.c's shards have the end token before each document, nan
   c.options.overwrite = true;
   run(bytes, c.options);
   CHECK(ids_of(c.out("train.bin"), 0) == Ids{'h', 'i', 0, 0, 'y', 'o', 'u', 0});
-  CHECK(contents(c.options.out_dir).size() == 3);  // train.bin, vocab.json, manifest.json
+  CHECK(contents(c.options.out_dir).size() == 3);  // train.bin, vocabulary.json, manifest.json
   c.options.end_token = -1;
   run(bytes, c.options);
   CHECK(ids_of(c.out("train.bin"), 0) == Ids{'h', 'i', 'y', 'o', 'u'});
@@ -250,12 +250,12 @@ TEST_CASE("tokenize: files that are not its own are not replaced") {
   const TokenizerFile bytes = open_tokenizer("bytes");
   c.options.inputs = {c.folder.write("a.txt", "one")};
   fs::create_directory(c.options.out_dir);
-  c.folder.write("out/vocab.json", "mine");
+  c.folder.write("out/vocabulary.json", "mine");
   c.options.overwrite = true;
-  CHECK(why(bytes, c.options) == c.folder.file("out/vocab.json") +
+  CHECK(why(bytes, c.options) == c.folder.file("out/vocabulary.json") +
                                      ": would be replaced, and there is no manifest.json that "
                                      "says what it is; choose another folder");
-  fs::remove(c.folder.file("out/vocab.json"));
+  fs::remove(c.folder.file("out/vocabulary.json"));
   c.folder.write("out/t_train_000007.bin", "mine");
   c.options.overwrite = false;
   CHECK(why(bytes, c.options).starts_with(c.folder.file("out/t_train_000007.bin")));
@@ -273,7 +273,7 @@ TEST_CASE("tokenize: a folder that another process works in, or that lost a file
   Case c;
   const TokenizerFile bytes = open_tokenizer("bytes");
   c.options.inputs = {c.folder.write("a.txt", "one")};
-  TokenFolder other(c.options.out_dir, R"({"name": "t"})", "vocab.json", bytes.content);
+  TokenFolder other(c.options.out_dir, R"({"name": "t"})", "vocabulary.json", bytes.content);
   other.open(false);
   CHECK_THROWS_WITH(run(bytes, c.options),
                     c.options.out_dir + ": another process is at work in this folder");

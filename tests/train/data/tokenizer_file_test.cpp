@@ -29,10 +29,10 @@ void write_pair(const TemporaryFolder& folder, const std::vector<std::string>& m
   folder.write("merges.txt", merges);
 }
 
-TEST_CASE("tokenizer_files: bytes, a tokenizer.json, a vocabulary and a folder of either") {
+TEST_CASE("tokenizer_file: bytes, a tokenizer.json, a vocabulary and a folder of either") {
   const TemporaryFolder folder;
   CHECK(open_tokenizer("bytes").vocabulary->kind() == Vocabulary::Kind::bytes);
-  CHECK(open_tokenizer("bytes").name == "vocab.json");
+  CHECK(open_tokenizer("bytes").name == "vocabulary.json");
   const std::string json = small_tokenizer_json("gpt2");
   const std::string path = folder.write("my.json", json);
   const TokenizerFile file = open_tokenizer(path);
@@ -48,7 +48,7 @@ TEST_CASE("tokenizer_files: bytes, a tokenizer.json, a vocabulary and a folder o
   CHECK(ids(open_tokenizer(chars.file("vocab.json")), "o") == std::vector<int32_t>{3});
 }
 
-TEST_CASE("tokenizer_files: vocab.json and merges.txt, whose pattern the config tells") {
+TEST_CASE("tokenizer_file: vocab.json and merges.txt, whose pattern the config tells") {
   const TemporaryFolder folder;
   write_pair(folder, {"ab", "<|endoftext|>"}, "#version: 0.2\na b\n");
   const TokenizerFile gpt2 = open_tokenizer(folder.path.string());
@@ -79,7 +79,7 @@ TEST_CASE("tokenizer_files: vocab.json and merges.txt, whose pattern the config 
             "tokenizer.json");
 }
 
-TEST_CASE("tokenizer_files: the end of text is found or named") {
+TEST_CASE("tokenizer_file: the end of text is found or named") {
   const TemporaryFolder folder;
   write_pair(folder, {"ab", "<|end_of_text|>", "<eos>"}, "a b\n");
   folder.write("tokenizer_config.json",
@@ -105,13 +105,13 @@ TEST_CASE("tokenizer_files: the end of text is found or named") {
   CHECK(find_end_token(open_tokenizer("bytes"), "0") == 0);
 }
 
-TEST_CASE("tokenizer_files: what is no tokenizer is refused by name") {
+TEST_CASE("tokenizer_file: what is no tokenizer is refused by name") {
   const TemporaryFolder folder;
   const auto why = [](const std::string& path) { return rejection([&] { open_tokenizer(path); }); };
   CHECK(why(folder.file("none")) ==
         folder.file("none") + ": cannot be opened: No such file or directory");
   CHECK(why(folder.path.string()) ==
-        folder.path.string() + ": must hold a tokenizer.json or a vocab.json");
+        folder.path.string() + ": must hold a vocabulary.json, a tokenizer.json or a vocab.json");
   CHECK(why(folder.write("a.json", R"({"kind": "ids", "size": 3})")) ==
         folder.file("a.json") + ": does not say what text its ids stand for");
   CHECK(why(folder.write("b.json", "{")) ==

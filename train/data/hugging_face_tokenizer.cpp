@@ -1,4 +1,4 @@
-#include "train/data/tokenizer_files.h"
+#include "train/data/hugging_face_tokenizer.h"
 
 #include <nlohmann/json.hpp>
 
