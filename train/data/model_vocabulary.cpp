@@ -8,7 +8,7 @@
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "core/mapped_file.h"
-#include "train/data/tokenizer_files.h"
+#include "train/data/exported_tokenizer.h"
 #include "train/data/tokenizer_json.h"
 
 namespace xtrain {

@@ -1,4 +1,4 @@
-#include "train/data/tokenizer_files.h"
+#include "train/data/exported_tokenizer.h"
 
 #include <nlohmann/json.hpp>
 
@@ -100,8 +100,8 @@ std::optional<Vocabulary> chars_of(const nlohmann::json& words) {
 
 }  // namespace
 
-std::map<std::string, std::string> tokenizer_files(const Vocabulary& vocabulary,
-                                                   int64_t max_length) {
+std::map<std::string, std::string> exported_tokenizer(const Vocabulary& vocabulary,
+                                                      int64_t max_length) {
   if (vocabulary.kind() == Vocabulary::Kind::ids) return {};
   const std::string tokenizer = vocabulary.kind() == Vocabulary::Kind::bytes ? bytes_json()
                                 : vocabulary.kind() == Vocabulary::Kind::chars
