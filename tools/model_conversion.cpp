@@ -12,8 +12,8 @@
 #include "model/hf/hugging_face_config.h"
 #include "model/hf/layout_writer.h"
 #include "model/model_folder.h"
+#include "train/data/exported_tokenizer.h"
 #include "train/data/model_vocabulary.h"
-#include "train/data/hugging_face_tokenizer.h"
 
 namespace xtrain {
 namespace {
@@ -88,7 +88,7 @@ void write_tokenizer(const ModelFolder& model, const ModelVocabulary& found,
                      const AtomicFolder& out) {
   if (!model.is_hugging_face()) {
     const int64_t length = model.config().max_position_embeddings;
-    for (const auto& [name, content] : tokenizer_files(found.vocabulary, length)) {
+    for (const auto& [name, content] : exported_tokenizer(found.vocabulary, length)) {
       if (!kSideFiles.contains(name) || !is_file(fs::path(model.path()) / name)) {
         out.write(name, content);
       }

@@ -9,7 +9,7 @@
 #include "support/catch.h"
 #include "support/rejection.h"
 #include "support/temporary_folder.h"
-#include "train/data/hugging_face_tokenizer.h"
+#include "train/data/exported_tokenizer.h"
 #include "train/small_run.h"
 
 using namespace xtrain;

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/mapped_file.h"
 #include "train/data/bpe_tokenizer.h"
-#include "train/data/hugging_face_tokenizer.h"
+#include "train/data/exported_tokenizer.h"
 #include "train/data/tokenizer_json.h"
 
 namespace xtrain {

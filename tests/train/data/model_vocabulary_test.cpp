@@ -11,7 +11,7 @@
 #include "support/rejection.h"
 #include "support/temporary_folder.h"
 #include "train/data/bpe_tokenizer.h"
-#include "train/data/hugging_face_tokenizer.h"
+#include "train/data/exported_tokenizer.h"
 
 using namespace xtrain;
 using Json = nlohmann::json;
@@ -65,7 +65,7 @@ TEST_CASE("a vocabulary larger than the model is refused naming both", "[model_v
 
 TEST_CASE("older folders have vocab.json and merges.txt", "[model_vocabulary]") {
   const TemporaryFolder folder;
-  Json vocab = Json::parse(tokenizer_files(Vocabulary::bytes(), 1).at("tokenizer.json"))
+  Json vocab = Json::parse(exported_tokenizer(Vocabulary::bytes(), 1).at("tokenizer.json"))
                    .at("model")
                    .at("vocab");
   vocab["th"] = 256;
@@ -102,8 +102,8 @@ TEST_CASE("GPT-2's own files are read", "[model_vocabulary]") {
   CHECK(end_of_text_id(gpt2) == 50256);
 }
 
-TEST_CASE("bytes as a tokenizer.json: an id is a byte's value", "[hugging_face_tokenizer]") {
-  const auto files = tokenizer_files(Vocabulary::bytes(), 64);
+TEST_CASE("bytes as a tokenizer.json: an id is a byte's value", "[exported_tokenizer]") {
+  const auto files = exported_tokenizer(Vocabulary::bytes(), 64);
   const Json json = Json::parse(files.at("tokenizer.json"));
   CHECK(json["model"]["vocab"].size() == 256);
   CHECK(json["model"]["vocab"]["A"] == 65);
@@ -115,9 +115,9 @@ TEST_CASE("bytes as a tokenizer.json: an id is a byte's value", "[hugging_face_t
   CHECK(byte_or_char_vocabulary(json.dump())->kind() == Vocabulary::Kind::bytes);
 }
 
-TEST_CASE("characters as a tokenizer.json: words of one character", "[hugging_face_tokenizer]") {
+TEST_CASE("characters as a tokenizer.json: words of one character", "[exported_tokenizer]") {
   const Vocabulary vocabulary = chars("\n \"abz");
-  const std::string json = tokenizer_files(vocabulary, 64).at("tokenizer.json");
+  const std::string json = exported_tokenizer(vocabulary, 64).at("tokenizer.json");
   CHECK(Json::parse(json)["model"]["vocab"] ==
         Json::parse(R"({"\n": 0, " ": 1, "\"": 2, "a": 3, "b": 4, "z": 5})"));
   const auto back = byte_or_char_vocabulary(Json::parse(json).dump());
@@ -133,13 +133,14 @@ TEST_CASE("characters as a tokenizer.json: words of one character", "[hugging_fa
   CHECK_FALSE(byte_or_char_vocabulary(R"({"model": 3})").has_value());
 }
 
-TEST_CASE("a byte-pair tokenizer is written as it is, plain ids not at all", "[hugging_face_tokenizer]") {
+TEST_CASE("a byte-pair tokenizer is written as it is, plain ids not at all",
+          "[exported_tokenizer]") {
   const TemporaryFolder folder;
   folder.write("tokenizer.json", small_tokenizer());
   const Vocabulary vocabulary = model_vocabulary(folder.path.string(), 10000).vocabulary;
-  const auto files = tokenizer_files(vocabulary, 64);
+  const auto files = exported_tokenizer(vocabulary, 64);
   CHECK(files.at("tokenizer.json") == vocabulary.to_json());
   CHECK_FALSE(byte_or_char_vocabulary(files.at("tokenizer.json")).has_value());
-  CHECK(tokenizer_files(Vocabulary::ids(9), 64).empty());
+  CHECK(exported_tokenizer(Vocabulary::ids(9), 64).empty());
   CHECK_FALSE(end_of_text_id(Vocabulary::bytes()).has_value());
 }

@@ -183,11 +183,11 @@ TEST_CASE("corpus loss: bits per byte are over the text of the tokens that count
   CHECK(close(*bytes.bits_per_byte(), 8.0, 256));
   CHECK(close(*bytes.bits_per_byte(), bytes.loss() / std::numbers::ln2, 256));
 
-  const std::vector<std::string_view> texts{"a\u00e9\u6f22\U0001F600"};  // 1, 2, 3 and 4 bytes
-  const std::vector<std::string> names{"text"};
+  CharacterSet characters;
+  characters.add("a\u00e9\u6f22\U0001F600", "text");  // 1, 2, 3 and 4 bytes
   const CorpusLoss chars =
       corpus_loss(ctx, *model, ListSource({0, 3, 1, 2, 3}, {false, false, false, true, false}),
-                  Vocabulary::chars(texts, names), options_for(4, 16));
+                  Vocabulary::chars(characters), options_for(4, 16));
   CHECK(chars.tokens == 3);
   CHECK(chars.bytes == 4 + 2 + 4);
   CHECK(close(*chars.bits_per_byte(), 3 * 2.0 / 10, 256));  // four ids, two bits each

@@ -1,4 +1,8 @@
+<<<<<<<< HEAD:train/data/hugging_face_tokenizer.cpp
 #include "train/data/hugging_face_tokenizer.h"
+========
+#include "train/data/exported_tokenizer.h"
+>>>>>>>> 64529c839c9b3574a7bd5e70ee0129656723709b:train/data/exported_tokenizer.cpp
 
 #include <nlohmann/json.hpp>
 
@@ -100,8 +104,8 @@ std::optional<Vocabulary> chars_of(const nlohmann::json& words) {
 
 }  // namespace
 
-std::map<std::string, std::string> tokenizer_files(const Vocabulary& vocabulary,
-                                                   int64_t max_length) {
+std::map<std::string, std::string> exported_tokenizer(const Vocabulary& vocabulary,
+                                                      int64_t max_length) {
   if (vocabulary.kind() == Vocabulary::Kind::ids) return {};
   const std::string tokenizer = vocabulary.kind() == Vocabulary::Kind::bytes ? bytes_json()
                                 : vocabulary.kind() == Vocabulary::Kind::chars

@@ -17,8 +17,8 @@ namespace xtrain {
 //   bytes   byte-level BPE without merges, in which a byte's id is its value
 //   chars   a list of words of one character each; text with another character is an error there
 //   too ids     no files: their text is not known
-std::map<std::string, std::string> tokenizer_files(const Vocabulary& vocabulary,
-                                                   int64_t max_length);
+std::map<std::string, std::string> exported_tokenizer(const Vocabulary& vocabulary,
+                                                      int64_t max_length);
 
 // The vocabulary of kind bytes or chars whose tokenizer.json this is, whatever its spaces and its
 // order of keys; none for any other file.
