@@ -36,6 +36,19 @@ std::map<std::string, std::string> contents(const Workplace& place, const std::s
   return files;
 }
 
+void check_same(const Workplace& place, const std::string& folder,
+                const std::map<std::string, std::string>& expected) {
+  std::string names, expected_names, differing;
+  const auto found = contents(place, folder);
+  for (const auto& [name, content] : found) names += name + ' ';
+  for (const auto& [name, content] : expected) {
+    expected_names += name + ' ';
+    if (found.count(name) > 0 && found.at(name) != content) differing += name + ' ';
+  }
+  CHECK(names == expected_names);
+  CHECK(differing.empty());
+}
+
 bool one_line(const std::string& text) {
   return !text.empty() && text.find('\n') == text.size() - 1;
 }
@@ -119,7 +132,7 @@ TEST_CASE("tokenize killed at any moment goes on to the bytes of an unbroken run
     const Finished last = place.run("tokenize", options + " --out-dir broken_" + format);
     CHECK(last.err == "");
     CHECK(last.code == 0);
-    CHECK(contents(place, "broken_" + format) == expected);
+    check_same(place, "broken_" + format, expected);
   }
 }
 
@@ -139,7 +152,7 @@ TEST_CASE("tokenize stopped by a signal says so and goes on", "[tools]") {
     CHECK((code == 0 || code == 1 || code == -SIGTERM));
   }
   CHECK(place.run("tokenize", options + "--out-dir broken").code == 0);
-  CHECK(contents(place, "broken") == contents(place, "whole"));
+  check_same(place, "broken", contents(place, "whole"));
 }
 
 TEST_CASE("tokenize reads standard input, once", "[tools]") {

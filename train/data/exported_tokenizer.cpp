@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:train/data/hugging_face_tokenizer.cpp
-#include "train/data/hugging_face_tokenizer.h"
-========
 #include "train/data/exported_tokenizer.h"
->>>>>>>> 64529c839c9b3574a7bd5e70ee0129656723709b:train/data/exported_tokenizer.cpp
 
 #include <nlohmann/json.hpp>
 

@@ -160,8 +160,11 @@ void TokenFolder::remove_files(const std::string& name) {
   for (const auto& entry : fs::directory_iterator(path_)) {
     if (is_shard_name(entry.path().filename().string(), name)) doomed.push_back(entry.path());
   }
-  for (const char* own : {kProgress, kManifest}) doomed.push_back(file(own));
-  doomed.push_back(file(tokenizer_name_));
+  remove_leftovers();
+  for (const std::string& own : {tokenizer_name_, tokenizer_name_ + ".partial"}) {
+    doomed.push_back(file(own));
+  }
+  doomed.push_back(file(kManifest));
   for (const fs::path& path : doomed) fs::remove(path);
 }
 
@@ -173,6 +176,7 @@ std::optional<TokenizeState> TokenFolder::take_up() {
   check_input(differs.empty(), path_, ": holds tokens made otherwise: ", differs,
               "; give --overwrite to begin anew, or another folder");
   complete_ = found.value("complete", false);
+  if (complete_) remove_leftovers();
   if (!complete_ && !fs::exists(progress)) return std::nullopt;  // it had hardly begun
   const TokenizeState state = read_state(complete_ ? manifest : progress);
   for (const StreamState* stream : {&state.train, &state.val}) {
@@ -236,8 +240,15 @@ void TokenFolder::complete(const TokenizeState& state) {
                   {"val", to_json(state.val)},
                   {"plan", Json::parse(plan_)}};
   write_file(file(kManifest), json.dump(1) + "\n");
-  fs::remove(file(kProgress));
   complete_ = true;
+  remove_leftovers();
+}
+
+// Of a run that is complete; it may have been killed before it had cleared up.
+void TokenFolder::remove_leftovers() {
+  for (const char* name : {kProgress, "progress.json.partial", "manifest.json.partial"}) {
+    fs::remove(file(name));
+  }
 }
 
 void TokenFolder::remove() {

@@ -56,6 +56,7 @@ class TokenFolder {
   std::optional<TokenizeState> take_up();
   void begin(bool anew);
   std::string file(std::string_view name) const;
+  void remove_leftovers();
   void remove_files(const std::string& name);
 
   std::string path_, plan_, tokenizer_name_, tokenizer_;

@@ -207,6 +207,20 @@ TEST_CASE("tokenize: stopped anywhere and called again, it ends with the same fi
   }
 }
 
+TEST_CASE("tokenize: what a run left that was killed after its manifest is cleared away") {
+  Case c;
+  const TokenizerFile bytes = open_tokenizer("bytes");
+  c.options.inputs = {c.folder.write("a.txt", "one")};
+  run(bytes, c.options);
+  const auto expected = contents(c.options.out_dir);
+  for (const char* const name :
+       {"progress.json", "progress.json.partial", "manifest.json.partial"}) {
+    c.folder.write(std::string("out/") + name, "{");
+  }
+  CHECK(run(bytes, c.options).already_complete);
+  CHECK(contents(c.options.out_dir) == expected);
+}
+
 TEST_CASE("tokenize: a changed input or option is refused by name until the start is anew") {
   Case c;
   const TokenizerFile bytes = open_tokenizer("bytes");
