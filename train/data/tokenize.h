@@ -11,9 +11,9 @@
 
 #include "train/data/bpe_tokenizer.h"
 #include "train/data/document_reader.h"
+#include "train/data/open_tokenizer.h"
 #include "train/data/shard_writer.h"
 #include "train/data/token_folder.h"
-#include "train/data/tokenizer_files.h"
 
 namespace xtrain {
 

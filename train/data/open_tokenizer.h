@@ -16,10 +16,10 @@ struct TokenizerFile {
   std::string end_token;  // "eos_token" of tokenizer_config.json; empty where there is none
 };
 
-// `path`: "bytes"; a tokenizer.json; a vocab.json of a Vocabulary; or a folder, or the vocab.json
-// in it, with Hugging Face's tokenizer.json or vocab.json and merges.txt. The pattern of the latter
-// pair is found by the "tokenizer_class" of tokenizer_config.json and is GPT-2's without one.
-// Throws InputError naming the file at fault.
+// `path`: "bytes"; a tokenizer.json; the file of a Vocabulary; or a folder: a checkpoint, or one
+// with Hugging Face's tokenizer.json or vocab.json and merges.txt (or that vocab.json itself). The
+// pattern of the latter pair is found by the "tokenizer_class" of tokenizer_config.json and is
+// GPT-2's without one. Throws InputError naming the file at fault.
 TokenizerFile open_tokenizer(const std::string& path);
 
 // As open_tokenizer gives it for a vocabulary that was made here.

@@ -1,4 +1,4 @@
-#include "train/data/tokenizer_files.h"
+#include "train/data/open_tokenizer.h"
 
 #include <filesystem>
 #include <string>
@@ -29,7 +29,7 @@ void write_pair(const TemporaryFolder& folder, const std::vector<std::string>& m
   folder.write("merges.txt", merges);
 }
 
-TEST_CASE("tokenizer_files: bytes, a tokenizer.json, a vocabulary and a folder of either") {
+TEST_CASE("open_tokenizer: bytes, a tokenizer.json, a vocabulary and a folder of either") {
   const TemporaryFolder folder;
   CHECK(open_tokenizer("bytes").vocabulary->kind() == Vocabulary::Kind::bytes);
   CHECK(open_tokenizer("bytes").name == "vocab.json");
@@ -45,10 +45,12 @@ TEST_CASE("tokenizer_files: bytes, a tokenizer.json, a vocabulary and a folder o
   set.add("hello", "");
   chars.write("vocab.json", Vocabulary::chars(set).to_json());
   CHECK(ids(open_tokenizer(chars.path.string()), "hello") == std::vector<int32_t>{1, 0, 2, 2, 3});
-  CHECK(ids(open_tokenizer(chars.file("vocab.json")), "o") == std::vector<int32_t>{3});
+  std::filesystem::rename(chars.file("vocab.json"), chars.file("vocabulary.json"));
+  CHECK(ids(open_tokenizer(chars.path.string()), "lo") == std::vector<int32_t>{2, 3});
+  CHECK(ids(open_tokenizer(chars.file("vocabulary.json")), "o") == std::vector<int32_t>{3});
 }
 
-TEST_CASE("tokenizer_files: vocab.json and merges.txt, whose pattern the config tells") {
+TEST_CASE("open_tokenizer: vocab.json and merges.txt, whose pattern the config tells") {
   const TemporaryFolder folder;
   write_pair(folder, {"ab", "<|endoftext|>"}, "#version: 0.2\na b\n");
   const TokenizerFile gpt2 = open_tokenizer(folder.path.string());
@@ -79,7 +81,7 @@ TEST_CASE("tokenizer_files: vocab.json and merges.txt, whose pattern the config 
             "tokenizer.json");
 }
 
-TEST_CASE("tokenizer_files: the end of text is found or named") {
+TEST_CASE("open_tokenizer: the end of text is found or named") {
   const TemporaryFolder folder;
   write_pair(folder, {"ab", "<|end_of_text|>", "<eos>"}, "a b\n");
   folder.write("tokenizer_config.json",
@@ -105,13 +107,13 @@ TEST_CASE("tokenizer_files: the end of text is found or named") {
   CHECK(find_end_token(open_tokenizer("bytes"), "0") == 0);
 }
 
-TEST_CASE("tokenizer_files: what is no tokenizer is refused by name") {
+TEST_CASE("open_tokenizer: what is no tokenizer is refused by name") {
   const TemporaryFolder folder;
   const auto why = [](const std::string& path) { return rejection([&] { open_tokenizer(path); }); };
   CHECK(why(folder.file("none")) ==
         folder.file("none") + ": cannot be opened: No such file or directory");
   CHECK(why(folder.path.string()) ==
-        folder.path.string() + ": must hold a tokenizer.json or a vocab.json");
+        folder.path.string() + ": must hold a tokenizer.json, vocabulary.json or vocab.json");
   CHECK(why(folder.write("a.json", R"({"kind": "ids", "size": 3})")) ==
         folder.file("a.json") + ": does not say what text its ids stand for");
   CHECK(why(folder.write("b.json", "{")) ==

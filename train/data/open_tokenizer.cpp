@@ -1,4 +1,4 @@
-#include "train/data/tokenizer_files.h"
+#include "train/data/open_tokenizer.h"
 
 #include <algorithm>
 #include <charconv>
@@ -19,6 +19,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kTokenizerJson = "tokenizer.json";
 constexpr const char* kVocabJson = "vocab.json";
+constexpr const char* kCheckpointVocabulary = "vocabulary.json";
 
 // tokenizer_config.json of the folder; an empty object where there is none.
 Json read_config(const fs::path& folder) {
@@ -96,15 +97,19 @@ bool is_bare_vocab(const fs::path& path) {
          std::all_of(json.begin(), json.end(), [](const Json& id) { return id.is_number(); });
 }
 
+TokenizerFile open_content(const fs::path& folder, const Json& config) {
+  for (const char* name : {kTokenizerJson, kCheckpointVocabulary}) {
+    if (fs::exists(folder / name)) return open_file(folder / name);
+  }
+  check_input(fs::exists(folder / kVocabJson), folder.string(), ": must hold a ", kTokenizerJson,
+              ", ", kCheckpointVocabulary, " or ", kVocabJson);
+  if (is_bare_vocab(folder / kVocabJson)) return open_vocab_and_merges(folder, config);
+  return open_file(folder / kVocabJson);
+}
+
 TokenizerFile open_folder(const fs::path& folder) {
   const Json config = read_config(folder);
-  const bool whole = fs::exists(folder / kTokenizerJson);
-  check_input(whole || fs::exists(folder / kVocabJson), folder.string(), ": must hold a ",
-              kTokenizerJson, " or a ", kVocabJson);
-  TokenizerFile tokenizer = whole ? open_file(folder / kTokenizerJson)
-                            : is_bare_vocab(folder / kVocabJson)
-                                ? open_vocab_and_merges(folder, config)
-                                : open_file(folder / kVocabJson);
+  TokenizerFile tokenizer = open_content(folder, config);
   if (config.contains("eos_token")) tokenizer.end_token = content_of(config["eos_token"]);
   return tokenizer;
 }
