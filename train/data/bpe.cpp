@@ -21,15 +21,22 @@ uint64_t key_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
+// The upper bits of a product with an odd constant are well mixed.
+uint64_t hash_of(uint64_t pair) {
+  return pair * 0x9E3779B97F4A7C15u;
+}
+
 }  // namespace
 
 MergeTable::MergeTable(size_t merges)
-    : slots_(std::bit_ceil(2 * merges + 2), Slot{kNoPair, {}}),
-      shift_(64 - std::countr_zero(slots_.size())) {}
+    : slots_(std::bit_ceil(std::max<size_t>(2 * merges, 64)), Slot{kNoPair, {}}),
+      shift_(64 - std::countr_zero(slots_.size())) {
+  present_.resize(slots_.size() / 16);
+}
 
-// Where the pair is or would go. The upper bits of a product with an odd constant are well mixed.
+// Where the pair is or would go.
 size_t MergeTable::slot_of(uint64_t pair) const {
-  size_t slot = (pair * 0x9E3779B97F4A7C15u) >> shift_;
+  size_t slot = hash_of(pair) >> shift_;
   while (slots_[slot].pair != pair && slots_[slot].pair != kNoPair) {
     slot = (slot + 1) & (slots_.size() - 1);
   }
@@ -41,11 +48,16 @@ bool MergeTable::insert(TokenPair pair, Merge merge) {
   Slot& slot = slots_[slot_of(key)];
   if (slot.pair == key) return false;
   slot = {key, merge};
+  const uint64_t bit = hash_of(key) >> (shift_ - 2);
+  present_[bit / 64] |= uint64_t{1} << (bit % 64);
   return true;
 }
 
 MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const {
-  return slots_[slot_of(key_of(left, right))].merge;
+  const uint64_t key = key_of(left, right);
+  const uint64_t bit = hash_of(key) >> (shift_ - 2);
+  if ((present_[bit / 64] >> (bit % 64) & 1) == 0) return {};
+  return slots_[slot_of(key)].merge;
 }
 
 Bpe::Bpe(std::vector<std::string> tokens, std::vector<TokenPair> merges, bool whole_first,

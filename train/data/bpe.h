@@ -15,7 +15,9 @@ namespace xtrain {
 
 using TokenPair = std::pair<int32_t, int32_t>;
 
-// (left, right) -> order and result of the merge. A hash table with open addressing.
+// (left, right) -> order and result of the merge. A hash table with open addressing. Most pairs
+// that are looked for do not merge: a bit for each of four times as many hashes as there are slots
+// says so from a core's own cache, where the table does not fit.
 class MergeTable {
  public:
   struct Merge {
@@ -34,6 +36,7 @@ class MergeTable {
   };
   size_t slot_of(uint64_t pair) const;
 
+  std::vector<uint64_t> present_;
   std::vector<Slot> slots_;
   int shift_;
 };

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "core/error.h"
+#include "train/data/utf8.h"
 
 namespace xtrain {
 namespace {
@@ -218,6 +220,12 @@ void check_training(const BpeTraining& training) {
   check_input(training.vocab_size >= fixed && training.vocab_size <= kMost,
               "vocab_size must lie in ", fixed, "..", kMost, ", with 256 bytes and ", fixed - 256,
               " special tokens; got ", training.vocab_size);
+  std::set<std::string> seen;
+  for (const std::string& special : training.special_tokens) {
+    check_input(special.size() > 1 && valid_utf8_length(special) == special.size(),
+                "a special token must be valid UTF-8 of more than one byte; got \"", special, '"');
+    check_input(seen.insert(special).second, "special token \"", special, "\" is named twice");
+  }
 }
 
 BpeTokenizer train_bpe(const PieceCounts& pieces, const BpeTraining& training) {
@@ -231,6 +239,9 @@ BpeTokenizer train_bpe(const PieceCounts& pieces, const BpeTraining& training) {
   }
   std::vector<AddedToken> added;
   for (const std::string& content : training.special_tokens) {
+    check_input(std::find(tokens.begin(), tokens.end(), content) == tokens.end(),
+                "special token \"", content,
+                "\" is a word of the text, learned as a token; choose another");
     added.push_back({static_cast<int32_t>(tokens.size() + added.size()), content});
   }
   return BpeTokenizer({Bpe(std::move(tokens), std::move(merges), false, "trained tokenizer"),

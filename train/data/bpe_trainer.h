@@ -54,10 +54,12 @@ struct BpeTraining {
 // more than 2^31 bytes in all.
 std::vector<TokenPair> learn_merges(const PieceCounts& pieces, int64_t most, int64_t min_frequency);
 
-// Throws InputError for a vocab_size that has no room for the bytes and the special tokens.
+// Throws InputError for a vocab_size that has no room for the bytes and the special tokens, and for
+// special tokens that are one byte or less, no UTF-8 or named twice.
 void check_training(const BpeTraining& training);
 
-// The tokenizer: bytes, merges, then the special tokens.
+// The tokenizer: bytes, merges, then the special tokens. Throws InputError also where one of these
+// was learned as a token of the text.
 BpeTokenizer train_bpe(const PieceCounts& pieces, const BpeTraining& training);
 
 }  // namespace xtrain

@@ -110,6 +110,8 @@ void check_options(const TokenizerFile& tokenizer, const TokenizeOptions& option
       (options.val_documents > 0) + (options.val_fraction > 0) + !options.val_inputs.empty();
   check_input(ways <= 1, "validation is either a fraction, a number of documents or inputs of its ",
               "own; give one of them");
+  check_input(options.save_seconds >= 0,
+              "the seconds between saved states must be at least 0; got ", options.save_seconds);
   check_input(options.threads >= 1, "threads must be at least 1; got ", options.threads);
 }
 

@@ -150,7 +150,7 @@ void add_large_inputs(Case& c) {
     marked += mixed_text(static_cast<size_t>(i % 5 * 300), static_cast<uint64_t>(i)) +
               (i % 3 == 0 ? "\n<|endoftext|>\n" : "");
   }
-  c.options.inputs = {c.folder.write("long.txt", mixed_text(900'000)),
+  c.options.inputs = {c.folder.write("long.txt", mixed_text(700'000)),
                       c.folder.write("lines.jsonl", lines), c.folder.write("marked.txt", marked)};
   c.options.documents.split_on = "<|endoftext|>";
   c.options.val_fraction = 0.2;
@@ -189,7 +189,7 @@ TEST_CASE("tokenize: stopped anywhere and called again, it ends with the same fi
   add_large_inputs(c);
   c.options.end_token = find_end_token(tokenizer, "");
   c.options.threads = 2;
-  for (const auto layout : {TokenLayout::llmc_u16, TokenLayout::llmc_u32, TokenLayout::raw_u16}) {
+  for (const auto layout : {TokenLayout::llmc_u32, TokenLayout::raw_u16}) {
     c.options.layout = layout;
     c.options.out_dir = c.folder.file("whole" + std::string(name_of(layout)));
     run(tokenizer, c.options);
@@ -198,7 +198,7 @@ TEST_CASE("tokenize: stopped anywhere and called again, it ends with the same fi
     std::atomic<bool> stop{true};  // after each batch
     int runs = 0;
     while (tokenize(tokenizer, c.options, stop, [](const TokenizeProgress&) {}).stopped) ++runs;
-    CHECK(runs >= 4);
+    CHECK(runs >= 3);
     CHECK(contents(c.options.out_dir) == expected);
     const TokenizeResult again = run(tokenizer, c.options);
     CHECK(again.already_complete);

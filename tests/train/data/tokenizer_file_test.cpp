@@ -45,7 +45,9 @@ TEST_CASE("tokenizer_file: bytes, a tokenizer.json, a vocabulary and a folder of
   set.add("hello", "");
   chars.write("vocab.json", Vocabulary::chars(set).to_json());
   CHECK(ids(open_tokenizer(chars.path.string()), "hello") == std::vector<int32_t>{1, 0, 2, 2, 3});
-  CHECK(ids(open_tokenizer(chars.file("vocab.json")), "o") == std::vector<int32_t>{3});
+  std::filesystem::rename(chars.file("vocab.json"), chars.file("vocabulary.json"));
+  CHECK(ids(open_tokenizer(chars.path.string()), "lo") == std::vector<int32_t>{2, 3});
+  CHECK(ids(open_tokenizer(chars.file("vocabulary.json")), "o") == std::vector<int32_t>{3});
 }
 
 TEST_CASE("tokenizer_file: vocab.json and merges.txt, whose pattern the config tells") {
