@@ -27,8 +27,9 @@ constexpr const char* kFooter =
 }  // namespace
 
 GenerateArguments::GenerateArguments(CLI::App& app) {
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto many = [&](const char* name, std::vector<std::string>& to, const char* help) {
-    app.add_option(name, to, help)->take_all()->expected(1);
+    app.add_option(name, to, help)->take_all()->expected(1)->allow_extra_args(false);
   };
   app.add_option("--model", model,
                  "folder of a model: Hugging Face's layout, a checkpoint, or a run's folder")
