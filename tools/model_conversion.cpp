@@ -12,8 +12,8 @@
 #include "model/hf/hugging_face_config.h"
 #include "model/hf/layout_writer.h"
 #include "model/model_folder.h"
+#include "train/data/exported_tokenizer.h"
 #include "train/data/model_vocabulary.h"
-#include "train/data/tokenizer_files.h"
 
 namespace xtrain {
 namespace {
@@ -27,7 +27,7 @@ constexpr const char* kGeneration = "generation_config.json";
 // Files that say how text becomes ids and how it is generated, beside the tokenizer itself.
 const Names kSideFiles{kGeneration,         "tokenizer_config.json", "special_tokens_map.json",
                        "added_tokens.json", "chat_template.jinja",   "chat_template.json"};
-const Names kTokenizerFiles{"tokenizer.json", "vocab.json", "merges.txt"};
+const Names kTokenizerFiles{"tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model"};
 
 bool is_file(const fs::path& path) {
   std::error_code ignored;
@@ -63,12 +63,19 @@ Notes notes_of(const ModelFolder& model) {
   return notes;
 }
 
+// A Hugging Face folder keeps its tokenizer, of whatever kind, so that none need be read.
+ModelVocabulary vocabulary_to_export(const ModelFolder& model) {
+  const int64_t vocab_size = model.config().vocab_size;
+  return model.is_hugging_face() ? ModelVocabulary{Vocabulary::ids(vocab_size), ""}
+                                 : model_vocabulary(model.path(), vocab_size);
+}
+
 // The config without the rows that stand for no token, unless they are wanted.
 ModelConfig without_padding(const ModelFolder& model, const ModelVocabulary& found,
                             const ConversionOptions& options, Notes& notes) {
   ModelConfig config = model.config();
   const int64_t tokens = found.vocabulary.size();
-  if (model.is_hugging_face() || found.file.empty() || options.keep_padding) return config;
+  if (found.file.empty() || options.keep_padding) return config;
   if (tokens == config.vocab_size) return config;
   notes.push_back(text("the vocabulary has ", tokens, " tokens and the model ", config.vocab_size,
                        " rows for them; the last ", config.vocab_size - tokens,
@@ -81,7 +88,7 @@ void write_tokenizer(const ModelFolder& model, const ModelVocabulary& found,
                      const AtomicFolder& out) {
   if (!model.is_hugging_face()) {
     const int64_t length = model.config().max_position_embeddings;
-    for (const auto& [name, content] : tokenizer_files(found.vocabulary, length)) {
+    for (const auto& [name, content] : exported_tokenizer(found.vocabulary, length)) {
       if (!kSideFiles.contains(name) || !is_file(fs::path(model.path()) / name)) {
         out.write(name, content);
       }
@@ -157,7 +164,7 @@ std::string tensor_lines(const std::deque<SafetensorsFile>& files) {
 Notes export_model(const std::string& in, const std::string& out,
                    const ConversionOptions& options) {
   const ModelFolder model(in);
-  const ModelVocabulary found = model_vocabulary(model.path(), model.config().vocab_size);
+  const ModelVocabulary found = vocabulary_to_export(model);
   Notes notes = notes_of(model);
   const ModelConfig config = without_padding(model, found, options, notes);
   check_hugging_face_config(config);
@@ -170,10 +177,11 @@ Notes export_model(const std::string& in, const std::string& out,
   folder.write(kConfig, hugging_face_config_json(config, ids, dtype));
   folder.write(kGeneration, generation_config_json(ids));
   write_tokenizer(model, found, folder);
+  const bool has_tokenizer =
+      std::any_of(kTokenizerFiles.begin(), kTokenizerFiles.end(),
+                  [&](const std::string& name) { return is_file(folder.file(name)); });
+  if (!has_tokenizer) notes.push_back(text(in, " holds no vocabulary; OUT has no tokenizer"));
   folder.commit();
-  if (found.file.empty()) {
-    notes.push_back(text(in, " holds no vocabulary; the export has no tokenizer"));
-  }
   return notes;
 }
 
@@ -196,7 +204,7 @@ Notes import_model(const std::string& in, const std::string& out,
   if (!found.file.empty()) folder.write("vocabulary.json", found.vocabulary.to_json());
   folder.commit();
   if (found.file.empty()) {
-    notes.push_back(text(in, " holds no tokenizer; the copy has no vocabulary"));
+    notes.push_back(text(in, " holds no tokenizer; OUT has no vocabulary"));
   }
   return notes;
 }

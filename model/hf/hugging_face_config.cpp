@@ -135,6 +135,7 @@ const std::vector<Neutral>& neutral_keys() {
       {"partial_rotary_factor", {1.0, 1}},
       {"rotary_pct", {1.0, 1}},
       {"rope_interleaved", {false}},
+      {"use_mrope", {false}},
       {"attention_multiplier", {}},
       {"query_pre_attn_scalar", {}},
       {"residual_multiplier", {1.0, 1}},

@@ -3,10 +3,12 @@
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/config_reader.h"
 #include "core/error.h"
 #include "core/mapped_file.h"
+#include "train/data/exported_tokenizer.h"
 #include "train/data/tokenizer_json.h"
 
 namespace xtrain {
@@ -58,6 +60,12 @@ void add_end_of_text(const fs::path& vocab_path, std::vector<AddedToken>& added)
   }
 }
 
+Vocabulary load_vocabulary(const fs::path& path) {
+  const MappedFile file(path.string());
+  std::optional<Vocabulary> plain = byte_or_char_vocabulary(file.text());
+  return plain ? *std::move(plain) : Vocabulary::from_json(file.text(), path.string());
+}
+
 Vocabulary load_older_folder(const fs::path& folder) {
   const fs::path vocab = folder / "vocab.json", config = folder / "tokenizer_config.json";
   const Json model = read_object(folder / "config.json");
@@ -83,7 +91,7 @@ ModelVocabulary model_vocabulary(const std::string& folder, int64_t vocab_size) 
   };
   for (const char* name : {"vocabulary.json", "tokenizer.json"}) {
     const fs::path path = fs::path(folder) / name;
-    if (is_there(path)) return checked(Vocabulary::load(path.string()), path);
+    if (is_there(path)) return checked(load_vocabulary(path), path);
   }
   const fs::path vocab = fs::path(folder) / "vocab.json";
   if (is_there(vocab) && is_there(fs::path(folder) / "merges.txt")) {

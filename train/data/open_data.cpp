@@ -82,11 +82,10 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
                              const std::vector<MappedFile>& files, int64_t vocab_size) {
   if (saved) {
     const bool fits = kind == "tokens" || kind == saved->kind_name() ||
-                      (saved->kind() == Vocabulary::Kind::bytes && kind != "chars");
-    check_input(
-        fits, "data.vocab_file holds a vocabulary of ", saved->kind_name(),
-        ", which does not fit data.source \"", kind, "\"",
-        saved->kind() == Vocabulary::Kind::bpe ? "; turn the text into token files first" : "");
+                      (saved->kind() == Vocabulary::Kind::bytes && kind != "chars") ||
+                      (saved->kind() == Vocabulary::Kind::bpe && kind == "text");
+    check_input(fits, "the vocabulary is of ", saved->kind_name(),
+                ", which does not fit data.source \"", kind, "\"");
     return *std::move(saved);
   }
   if (kind == "chars") return chars_of(files);
@@ -98,7 +97,8 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
 
 SourcePtr open_file(MappedFile file, const std::string& kind, const DataConfig& config,
                     const Vocabulary& vocabulary) {
-  if (kind == "chars") return std::make_shared<CharSource>(file, vocabulary);
+  const bool encoded = kind == "text" && vocabulary.kind() == Vocabulary::Kind::bpe;
+  if (kind == "chars" || encoded) return std::make_shared<EncodedSource>(file, vocabulary);
   if (kind == "text") return std::make_shared<ByteSource>(std::move(file));
   return std::make_shared<TokenFile>(std::move(file), config.format, vocabulary.size());
 }
@@ -158,7 +158,7 @@ Data open_file_data(const DataConfig& config, const std::string& kind, double va
 
 }  // namespace
 
-Data open_data(const DataConfig& config, int64_t vocab_size) {
+Data open_data(const DataConfig& config, int64_t vocab_size, const Vocabulary* of_model) {
   check_input(config.val_fraction == -1 || (config.val_fraction >= 0 && config.val_fraction < 1),
               "data.val_fraction must lie in [0, 1), or be -1 for the default; got ",
               config.val_fraction);
@@ -166,7 +166,11 @@ Data open_data(const DataConfig& config, int64_t vocab_size) {
   const size_t train_files = files.size();
   for (MappedFile& file : open_files(config.val_files)) files.push_back(std::move(file));
   std::optional<Vocabulary> saved;
+  if (of_model) saved = *of_model;
   if (!config.vocab_file.empty()) saved = Vocabulary::load(config.vocab_file);
+  check_input(!of_model || saved->to_json() == of_model->to_json(), config.vocab_file,
+              ": must be the vocabulary of the model that the run starts from; leave "
+              "data.vocab_file out");
 
   const std::string kind = source_kind(config, files, saved ? &*saved : nullptr);
   check_input(kind == "stories" || kind == "text" || kind == "chars" || kind == "tokens",

@@ -1,5 +1,5 @@
 #pragma once
-// Text files as tokens: their bytes, or their characters.
+// Text files as tokens: their bytes, or the ids that a vocabulary gives them.
 
 #include <cstdint>
 #include <span>
@@ -25,18 +25,18 @@ class ByteSource : public TokenSource {
   MappedFile file_;
 };
 
-// Each UTF-8 character is a token. Characters have no fixed width, so the ids are kept in memory,
+// Ids of characters or of byte-pair tokens. These have no fixed width, so they are kept in memory,
 // four bytes each.
-class CharSource : public TokenSource {
+class EncodedSource : public TokenSource {
  public:
-  CharSource(const MappedFile& file, const Vocabulary& vocabulary);
+  EncodedSource(const MappedFile& file, const Vocabulary& vocabulary);
   int64_t size() const override { return static_cast<int64_t>(ids_.size()); }
   void read(int64_t offset, std::span<int32_t> out) const override;
   std::string name() const override { return name_; }
-  std::string reader() const override { return "text, characters as tokens"; }
+  std::string reader() const override { return reader_; }
 
  private:
-  std::string name_;
+  std::string name_, reader_;
   std::vector<int32_t> ids_;
 };
 

@@ -1,7 +1,8 @@
-#include "train/data/tokenizer_files.h"
+#include "train/data/exported_tokenizer.h"
 
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
 #include "train/data/bpe_tokenizer.h"
 #include "train/data/byte_alphabet.h"
 
@@ -69,10 +70,38 @@ std::string config_json(const Vocabulary& vocabulary, int64_t max_length) {
   return json.dump(2) + "\n";
 }
 
+// Whether two files give the same ids to every text.
+bool same_tokenizer(const nlohmann::json& a, const nlohmann::json& b) {
+  const auto part = [](const nlohmann::json& json, const char* pointer) {
+    const nlohmann::json::json_pointer place(pointer);
+    return json.contains(place) ? json.at(place) : nlohmann::json();
+  };
+  for (const char* pointer : {"/normalizer", "/pre_tokenizer", "/model/type", "/model/vocab",
+                              "/model/merges", "/model/unk_token", "/added_tokens"}) {
+    if (part(a, pointer) != part(b, pointer)) return false;
+  }
+  return true;
+}
+
+// The words of the file in the order of their ids, as a vocabulary's own file lists characters.
+std::optional<Vocabulary> chars_of(const nlohmann::json& words) {
+  std::map<int64_t, std::string> tokens;
+  for (const auto& [word, id] : words.items()) {
+    if (id.is_number_integer()) tokens.emplace(id.get<int64_t>(), word);
+  }
+  Json json{{"kind", "chars"}, {"size", tokens.size()}, {"tokens", Json::array()}};
+  for (const auto& [id, word] : tokens) json["tokens"].push_back(word);
+  try {
+    return Vocabulary::from_json(json.dump(), "tokenizer.json");
+  } catch (const InputError&) {
+    return std::nullopt;  // words of several characters, or in another order
+  }
+}
+
 }  // namespace
 
-std::map<std::string, std::string> tokenizer_files(const Vocabulary& vocabulary,
-                                                   int64_t max_length) {
+std::map<std::string, std::string> exported_tokenizer(const Vocabulary& vocabulary,
+                                                      int64_t max_length) {
   if (vocabulary.kind() == Vocabulary::Kind::ids) return {};
   const std::string tokenizer = vocabulary.kind() == Vocabulary::Kind::bytes ? bytes_json()
                                 : vocabulary.kind() == Vocabulary::Kind::chars
@@ -80,6 +109,17 @@ std::map<std::string, std::string> tokenizer_files(const Vocabulary& vocabulary,
                                     : vocabulary.to_json();
   return {{"tokenizer.json", tokenizer},
           {"tokenizer_config.json", config_json(vocabulary, max_length)}};
+}
+
+std::optional<Vocabulary> byte_or_char_vocabulary(std::string_view tokenizer_json) {
+  const auto json = nlohmann::json::parse(tokenizer_json, nullptr, false);
+  if (!json.is_object() || !json.contains("model") || !json["model"].is_object()) return {};
+  if (same_tokenizer(json, nlohmann::json::parse(bytes_json()))) return Vocabulary::bytes();
+  const nlohmann::json& model = json["model"];
+  if (model.value("type", nlohmann::json()) != "WordLevel" || !model.contains("vocab")) return {};
+  std::optional<Vocabulary> chars = chars_of(model["vocab"]);
+  if (chars && !same_tokenizer(json, nlohmann::json::parse(chars_json(*chars)))) chars.reset();
+  return chars;
 }
 
 std::optional<int64_t> end_of_text_id(const Vocabulary& vocabulary) {

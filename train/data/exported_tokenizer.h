@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "train/data/vocabulary.h"
 
@@ -16,8 +17,12 @@ namespace xtrain {
 //   bytes   byte-level BPE without merges, in which a byte's id is its value
 //   chars   a list of words of one character each; text with another character is an error there
 //   too ids     no files: their text is not known
-std::map<std::string, std::string> tokenizer_files(const Vocabulary& vocabulary,
-                                                   int64_t max_length);
+std::map<std::string, std::string> exported_tokenizer(const Vocabulary& vocabulary,
+                                                      int64_t max_length);
+
+// The vocabulary of kind bytes or chars whose tokenizer.json this is, whatever its spaces and its
+// order of keys; none for any other file.
+std::optional<Vocabulary> byte_or_char_vocabulary(std::string_view tokenizer_json);
 
 // The id of the marker that ends a text, "<|endoftext|>" or one of other names for it; none where
 // the vocabulary has no such marker.
