@@ -147,8 +147,9 @@ TEST_CASE("generate takes defaults from generation_config.json, and flags win", 
   const Json greedy = ids("--temperature 0"), warm = ids("--temperature 1.5"),
              few = ids("--temperature 1.5 --top-k 3");
   CHECK(greedy != warm);
-  place.write(file, "{}");
+  place.write(file, R"({"do_sample": false})");
   CHECK(ids("") == greedy);
+  CHECK(ids("--temperature 1.5") == warm);
   place.write(file, R"({"do_sample": true, "temperature": 1.5, "top_k": 0, "max_new_tokens": 3})");
   CHECK(ids("") == warm);
   CHECK(ids("--temperature 0") == greedy);
