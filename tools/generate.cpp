@@ -42,7 +42,7 @@ std::vector<TextLabel> labels_of(const std::vector<GenerateArguments::Prompt>& p
 
 std::string speed(const char* name, int64_t tokens, double seconds) {
   char line[96];
-  std::snprintf(line, sizeof(line), "%s %lld tokens in %.3f s, %.0f tokens/s", name,
+  std::snprintf(line, sizeof(line), "%s %lld tokens in %.3f s, %.4g tokens/s", name,
                 static_cast<long long>(tokens), seconds,
                 seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0);
   return line;

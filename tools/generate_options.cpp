@@ -27,8 +27,9 @@ constexpr const char* kFooter =
 }  // namespace
 
 GenerateArguments::GenerateArguments(CLI::App& app) {
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto many = [&](const char* name, std::vector<std::string>& to, const char* help) {
-    app.add_option(name, to, help)->take_all()->expected(1);
+    app.add_option(name, to, help)->take_all()->expected(1)->allow_extra_args(false);
   };
   app.add_option("--model", model,
                  "folder of a model: Hugging Face's layout, a checkpoint, or a run's folder")
@@ -114,7 +115,7 @@ GenerateOptions GenerateArguments::options(const std::optional<GenerationConfig>
   s = sampling_options(config);
   // Who says how to sample wants to.
   const bool samples = temperature_ || top_k_ || top_p_ || min_p_;
-  if (samples && config) s.temperature = config->temperature.value_or(1.0);
+  if (samples && s.temperature == 0.0) s.temperature = config->temperature.value_or(1.0);
   if (temperature_) s.temperature = *temperature_;
   if (top_k_) s.top_k = *top_k_ == 0 ? std::nullopt : top_k_;
   if (top_p_) s.top_p = *top_p_;

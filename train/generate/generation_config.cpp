@@ -11,8 +11,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kDefaultTopK = 50;
-
 // The value of a key; none when it is missing or null.
 class Reader {
  public:
@@ -70,12 +68,14 @@ SamplingOptions sampling_options(const std::optional<GenerationConfig>& config) 
   SamplingOptions options;
   if (!config) return options;
   options.repetition_penalty = config->repetition_penalty.value_or(1.0);
-  options.temperature = config->temperature.value_or(1.0);
-  const int64_t top_k = config->top_k.value_or(kDefaultTopK);
-  if (top_k != 0) options.top_k = top_k;
+  const bool silent = !config->do_sample && !config->temperature && !config->top_k &&
+                      !config->top_p && !config->min_p;
+  if (silent) return options;
+  const bool samples = config->do_sample.value_or(false);
+  options.temperature = samples ? config->temperature.value_or(1.0) : 0.0;
+  if (config->top_k && *config->top_k != 0) options.top_k = config->top_k;
   options.top_p = config->top_p.value_or(1.0);
   options.min_p = config->min_p.value_or(0.0);
-  if (!config->do_sample.value_or(false)) options.temperature = 0.0;
   return options;
 }
 

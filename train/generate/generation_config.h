@@ -19,9 +19,9 @@ struct GenerationConfig {
 // file and key for a value of a wrong type.
 std::optional<GenerationConfig> read_generation_config(const std::string& folder);
 
-// The options of a model without flags: those of `config` with Hugging Face's meaning (greedy
-// unless do_sample is true; top_k 50 where a file that samples does not give one, and 0 for none),
-// or the defaults of SamplingOptions where there is no file.
+// The options of a model without flags: those of the config, greedy unless do_sample is true, as
+// Hugging Face has it; a top_k of 0 or none means all. The defaults of SamplingOptions where there
+// is no config or it says nothing of sampling.
 SamplingOptions sampling_options(const std::optional<GenerationConfig>& config);
 
 }  // namespace xtrain

@@ -26,12 +26,17 @@ TEST_CASE("a generation_config.json gives the sampling options", "[generate]") {
   CHECK(qwen.min_p == 0.02);
   CHECK(qwen.repetition_penalty == 1.05);
   // Greedy unless it says that it samples; what others take where it says no more.
+  CHECK(options_from(R"({"do_sample": false})").temperature == 0.0);
   CHECK(options_from(R"({"temperature": 0.6})").temperature == 0.0);
   CHECK(options_from(R"({"do_sample": false, "temperature": 0.6})").temperature == 0.0);
   const SamplingOptions brief = options_from(R"({"do_sample": true, "temperature": null})");
   CHECK(brief.temperature == 1.0);
-  CHECK(brief.top_k == 50);
+  CHECK(!brief.top_k);
   CHECK(!options_from(R"({"do_sample": true, "top_k": 0})").top_k);
+  // A file that says nothing of sampling leaves the defaults.
+  CHECK(options_from(R"({"eos_token_id": 3, "repetition_penalty": 1.2})").temperature == 0.8);
+  CHECK(options_from(R"({"eos_token_id": 3, "repetition_penalty": 1.2})").repetition_penalty ==
+        1.2);
 }
 
 TEST_CASE("a folder without generation_config.json has the defaults", "[generate]") {
