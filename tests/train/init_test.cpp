@@ -138,6 +138,20 @@ TEST_CASE("text is read with the vocabulary of the model", "[train][init]") {
                  "must be the vocabulary of the model that the run starts from"));
 }
 
+TEST_CASE("a run does not start on tokens of another tokenizer than its model's", "[train][init]") {
+  const TemporaryFolder folder;
+  std::string text = "the quick brown fox ";
+  while (text.size() < 3000) text += text;
+  RunConfig run = run_from(trained(folder, {"data.source=chars"}, {folder.write("text.txt", text)}),
+                           folder.file("b"));
+  run.data.train_files = {folder.write("ids.bin", std::string(400, '\0'))};
+  Replica alone;
+  CHECK_NOTHROW(Trainer(cpu_context(1), run, alone));
+  folder.write("meta.json", R"({"vocab_size": 2, "itos": ["x", "y"]})");
+  CHECK(mentions(rejection([&] { Trainer(cpu_context(1), run, alone); }),
+                 "ids.bin: its ids are those of another tokenizer than the model's"));
+}
+
 TEST_CASE("a resumed run goes on from its checkpoint, not from the folder", "[train][init]") {
   const TemporaryFolder folder;
   const std::string checkpoint = trained(folder);

@@ -38,7 +38,7 @@ struct DataConfig {
   double val_fraction = -1;
 
   // A saved vocabulary (JSON) to use instead of the one found from the files: from text itself, or
-  // from what lies beside token files (token_folder.h, token_meta.h). Default none.
+  // from what token files tell (token_vocabulary.h). Default none.
   std::string vocab_file;
 
   // Seed of the stories; the same seed tells the same stories. Default 1.

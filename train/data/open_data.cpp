@@ -14,8 +14,7 @@
 #include "train/data/story_source.h"
 #include "train/data/text_source.h"
 #include "train/data/token_file.h"
-#include "train/data/token_folder.h"
-#include "train/data/token_meta.h"
+#include "train/data/token_vocabulary.h"
 
 namespace xtrain {
 namespace {
@@ -26,12 +25,6 @@ constexpr double kUsualValFraction = 0.1;
 // Validation stories are numbered far beyond any training story, so that the two never share one
 // and that validation stays the same when the number of training stories changes.
 constexpr int64_t kFirstValStory = int64_t{1} << 40;
-
-std::vector<MappedFile> open_files(const std::vector<std::string>& patterns) {
-  std::vector<MappedFile> files;
-  for (const std::string& path : expand_patterns(patterns)) files.emplace_back(path);
-  return files;
-}
 
 // The source that "auto" stands for. All files must agree.
 std::string source_kind(const DataConfig& config, const std::vector<MappedFile>& files,
@@ -54,21 +47,6 @@ Vocabulary chars_of(const std::vector<MappedFile>& files) {
   return Vocabulary::chars(characters);
 }
 
-// The tokenizer that lies beside token files of this project's making.
-std::optional<Vocabulary> vocabulary_beside(const std::vector<MappedFile>& files) {
-  std::string chosen;
-  for (const MappedFile& file : files) {
-    const std::string path = tokenizer_beside(file.path());
-    if (path.empty() || path == chosen) continue;
-    check_input(chosen.empty() || MappedFile(path).text() == MappedFile(chosen).text(), file.path(),
-                ": was made with another tokenizer than ", files.front().path(), " (", path,
-                " and ", chosen, ")");
-    if (chosen.empty()) chosen = path;
-  }
-  if (chosen.empty()) return std::nullopt;
-  return Vocabulary::load(chosen);
-}
-
 Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> saved,
                              const std::vector<MappedFile>& files, int64_t vocab_size) {
   if (saved) {
@@ -81,9 +59,8 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
   }
   if (kind == "chars") return chars_of(files);
   if (kind != "tokens") return Vocabulary::bytes();
-  if (auto beside = vocabulary_beside(files)) return *std::move(beside);
   // A bare number of ids may leave out markers, which the model's own then covers.
-  auto declared = declared_vocabulary(files);
+  auto declared = token_vocabulary(files);
   const bool ids = declared && declared->kind() == Vocabulary::Kind::ids;
   if (declared && (!ids || declared->size() > vocab_size)) return *std::move(declared);
   check_input(vocab_size > 0, files.front().path(), ": token files do not say how large their ",
@@ -160,9 +137,9 @@ Data open_data(const DataConfig& config, int64_t vocab_size, const Vocabulary* o
   check_input(config.val_fraction == -1 || (config.val_fraction >= 0 && config.val_fraction < 1),
               "data.val_fraction must lie in [0, 1), or be -1 for the default; got ",
               config.val_fraction);
-  std::vector<MappedFile> files = open_files(config.train_files);
+  std::vector<MappedFile> files = open_data_files(config.train_files);
   const size_t train_files = files.size();
-  for (MappedFile& file : open_files(config.val_files)) files.push_back(std::move(file));
+  for (MappedFile& file : open_data_files(config.val_files)) files.push_back(std::move(file));
   std::optional<Vocabulary> saved;
   if (of_model) saved = *of_model;
   if (!config.vocab_file.empty()) saved = Vocabulary::load(config.vocab_file);
@@ -177,6 +154,7 @@ Data open_data(const DataConfig& config, int64_t vocab_size, const Vocabulary* o
               "\" needs files; data.train_files is empty");
   check_input(kind == "tokens" || config.format == "auto",
               "data.format applies to token files; data.source is \"", kind, "\"");
+  if (of_model && kind == "tokens") check_token_vocabulary(files, *of_model);
   const double fraction = config.val_fraction >= 0 ? config.val_fraction
                           : kind == "tokens"       ? 0
                                                    : kUsualValFraction;
@@ -196,7 +174,9 @@ std::shared_ptr<const TokenSource> validation_stories(uint64_t seed, int64_t cou
 }
 
 std::vector<MappedFile> open_data_files(const std::vector<std::string>& patterns) {
-  return open_files(patterns);
+  std::vector<MappedFile> files;
+  for (const std::string& path : expand_patterns(patterns)) files.emplace_back(path);
+  return files;
 }
 
 }  // namespace xtrain

@@ -20,11 +20,11 @@ struct Data {
 };
 
 // `vocab_size` is the model's, or 0 to take that of the data; token files need it unless there is a
-// vocab_file, a vocabulary lies beside them (token_folder.h, token_meta.h) or the model brings one,
+// vocab_file, they tell their vocabulary (token_vocabulary.h) or the model brings one,
 // `of_model`, which text is then read with. It may exceed the vocabulary of the data, never fall
-// below it. Throws InputError naming the key, file or value at fault. Ids of token files are checked
-// whenever they are read, and the first 2^28 tokens of each stream here, so that a bad file shows
-// before training begins.
+// below it. Throws InputError naming the key, file or value at fault. Ids of token files are
+// checked whenever they are read, and the first 2^28 tokens of each stream here, so that a bad file
+// shows before training begins.
 Data open_data(const DataConfig& config, int64_t vocab_size, const Vocabulary* of_model = nullptr);
 
 // The first `count` of the stories that runs of this seed validate on and never train on.

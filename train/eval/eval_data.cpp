@@ -7,7 +7,7 @@
 #include "train/data/open_data.h"
 #include "train/data/text_source.h"
 #include "train/data/token_file.h"
-#include "train/data/token_meta.h"
+#include "train/data/token_vocabulary.h"
 
 namespace xtrain {
 namespace {
@@ -44,19 +44,6 @@ SourcePtr open_file(MappedFile file, const std::string& format, const Vocabulary
   return std::make_shared<EncodedSource>(file.path(), file.text(), vocabulary);
 }
 
-// Characters may be numbered otherwise than the model knows them.
-void check_declared(const std::vector<MappedFile>& files, const std::string& format,
-                    const Vocabulary& vocabulary) {
-  if (vocabulary.kind() != Vocabulary::Kind::chars) return;
-  for (const MappedFile& file : files) {
-    if (!is_tokens(file, format)) continue;
-    const auto declared = declared_vocabulary({&file, 1});
-    const bool other = declared && declared->kind() == Vocabulary::Kind::chars &&
-                       declared->to_json() != vocabulary.to_json();
-    check_input(!other, file.path(), ": its meta.json has other characters than the model");
-  }
-}
-
 }  // namespace
 
 SourcePtr open_eval_data(const EvalData& data, const Vocabulary& vocabulary) {
@@ -65,9 +52,9 @@ SourcePtr open_eval_data(const EvalData& data, const Vocabulary& vocabulary) {
               "format must be auto, text, raw_u16 or headered; got \"", data.format, "\"");
   if (data.files.empty()) return open_stories(data, vocabulary);
   std::vector<MappedFile> files = open_data_files(data.files);
-  check_declared(files, data.format, vocabulary);
   std::vector<SourcePtr> parts;
   for (MappedFile& file : files) {
+    if (is_tokens(file, data.format)) check_token_vocabulary({&file, 1}, vocabulary);
     parts.push_back(open_file(std::move(file), data.format, vocabulary));
   }
   return parts.size() == 1 ? parts.front() : std::make_shared<JoinedSource>(std::move(parts));
