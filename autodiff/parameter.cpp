@@ -39,17 +39,17 @@ Parameter& ParameterSet::add(std::string name, const Shape& shape, ParameterKind
   return list_.back();
 }
 
-void ParameterSet::allocate(const Context& ctx, Dtype dtype) {
+void ParameterSet::allocate(const Context& ctx, Dtype dtype, bool with_grads) {
   arena_size_ = 0;
   for (auto p = list_.rbegin(); p != list_.rend(); ++p) {
     p->offset = arena_size_;
     arena_size_ += aligned(numel_of(p->shape));
   }
   values_ = zeros(ctx, {arena_size_}, dtype);
-  grads_ = zeros(ctx, {arena_size_}, accumulator_dtype(dtype));
+  if (with_grads) grads_ = zeros(ctx, {arena_size_}, accumulator_dtype(dtype));
   for (Parameter& p : list_) {
     p.value = slice_of(values_, p);
-    p.grad = slice_of(grads_, p);
+    if (with_grads) p.grad = slice_of(grads_, p);
   }
 }
 

@@ -46,8 +46,8 @@ class ParameterSet {
   Parameter& add(std::string name, const Shape& shape, ParameterKind kind, double initial_mean,
                  double initial_std);
 
-  // Makes the arenas and every parameter's value and grad in them. Padding is zero.
-  void allocate(const Context& ctx, Dtype dtype);
+  // Makes the arenas and every parameter's value and, `with_grads`, grad in them. Padding is zero.
+  void allocate(const Context& ctx, Dtype dtype, bool with_grads = true);
 
   std::deque<Parameter>& list() { return list_; }
   const std::deque<Parameter>& list() const { return list_; }

@@ -71,7 +71,7 @@ std::string plain_reason(const Json::exception& error) {
 }
 
 Json parse_json(std::string_view json, const std::string& origin) {
-  if (json.substr(0, 3) == "\xEF\xBB\xBF") json.remove_prefix(3);
+  json = without_byte_order_mark(json);
   check_input(json.find_first_not_of(" \t\r\n") != std::string_view::npos, origin,
               ": must hold a JSON object of sections; got an empty file");
   size_t consumed = 0;
@@ -404,6 +404,17 @@ void ConfigReader::check_required(const std::vector<ConfigSection>& sections) co
                   field.key, " is required and missing; give ", expected_value(field));
     }
   }
+}
+
+std::string_view without_byte_order_mark(std::string_view text) {
+  return text.substr(0, 3) == "\xEF\xBB\xBF" ? text.substr(3) : text;
+}
+
+void check_json_object(std::string_view json, const std::string& origin) {
+  check_input(json.size() <= kMaxFileBytes, origin, ": must be of at most ", kMaxFileBytes,
+              " bytes; the file is longer");
+  const Json root = parse_json(json, origin);
+  check_input(root.is_object(), origin, ": must hold a JSON object; got ", shown(root));
 }
 
 // ---- Finding ----

@@ -38,7 +38,7 @@ struct CurrentValue {
 std::string default_of(const ConfigField& field) {
   if (field.required) return "required";
   if (!field.default_text.empty()) return field.default_text;
-  return std::visit(CurrentValue{}, field.target).dump();
+  return value_text(field);
 }
 
 std::string aliases_of(const ConfigField& field) {
@@ -58,6 +58,10 @@ std::string config_to_json(const std::vector<ConfigSection>& sections) {
     }
   }
   return root.dump(2) + "\n";
+}
+
+std::string value_text(const ConfigField& field) {
+  return std::visit(CurrentValue{}, field.target).dump();
 }
 
 std::string config_to_markdown(const std::vector<ConfigSection>& sections) {

@@ -47,4 +47,8 @@ int available_cores();
 // Unbound threads may share a core for milliseconds at a time. For programs that own their cores.
 void bind_threads(int threads);
 
+// Lets the calling thread run on every core of the inherited mask, whichever bound thread started
+// it.
+void run_on_all_cores();
+
 }  // namespace xtrain

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/config_reader.h"
 #include "core/error.h"
 
 namespace xtrain {
@@ -19,6 +20,14 @@ constexpr int64_t kMaxPositions = int64_t{1} << 24;
 
 constexpr IntRange kAnyInteger{std::numeric_limits<int64_t>::min(),
                                std::numeric_limits<int64_t>::max()};
+
+const EnumNames<ModelType>& model_type_names() {
+  static const EnumNames<ModelType> names{{ModelType::gpt2, "gpt2"},
+                                          {ModelType::llama, "llama"},
+                                          {ModelType::qwen2, "qwen2"},
+                                          {ModelType::qwen3, "qwen3"}};
+  return names;
+}
 
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -52,11 +61,7 @@ ModelConfig with_defaults(const ModelConfig& given) {
 std::vector<ConfigField> config_fields(ModelConfig& c) {
   const RealRange probability = at_least(0).below(1);
   return {
-      config_field("model_type", c.model_type,
-                   {{ModelType::gpt2, "gpt2"},
-                    {ModelType::llama, "llama"},
-                    {ModelType::qwen2, "qwen2"},
-                    {ModelType::qwen3, "qwen3"}},
+      config_field("model_type", c.model_type, model_type_names(),
                    "the kind, which sets the switches below that are not given")
           .require(),
       config_field("vocab_size", c.vocab_size, from_to(0, kMaxVocab),
@@ -133,6 +138,23 @@ std::vector<ConfigField> config_fields(ModelConfig& c) {
           .alias("attention_dropout")
           .alias("dropout"),
   };
+}
+
+std::string_view name_of(ModelType type) {
+  for (const auto& [each, name] : model_type_names()) {
+    if (each == type) return name;
+  }
+  fail("model_type: unknown kind");
+}
+
+// Read twice: first to find the keys on which the defaults of others depend.
+ModelConfig read_model_config(const ConfigReader& reader) {
+  ModelConfig given;
+  reader.read({{"model", config_fields(given)}});
+  ModelConfig config = with_defaults(given);
+  reader.read({{"model", config_fields(config)}});
+  validate(config);
+  return config;
 }
 
 void validate(const ModelConfig& c) {

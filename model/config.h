@@ -12,6 +12,7 @@
 //   qwen3    rmsnorm    swiglu      rope       yes      none                  no
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "core/config_field.h"
@@ -19,6 +20,8 @@
 #include "ops/rope/rope.h"
 
 namespace xtrain {
+
+class ConfigReader;
 
 enum class ModelType : uint8_t { gpt2, llama, qwen2, qwen3 };
 // gelu is the approximation by tanh, gelu_erf the definition; swiglu has a gate projection besides.
@@ -62,8 +65,14 @@ struct ModelConfig {
 // hidden_size; others: 8/3 of it, rounded up to a multiple of 64).
 ModelConfig with_defaults(const ModelConfig& given);
 
+std::string_view name_of(ModelType type);  // "llama"
+
 // The keys of the section "model". The fields point into `config`.
 std::vector<ConfigField> config_fields(ModelConfig& config);
+
+// What the reader's sources say in the section "model", the only one they may have; defaults filled
+// in and checked. Throws InputError naming the key.
+ModelConfig read_model_config(const ConfigReader& reader);
 
 // Throws InputError naming the values when sizes do not fit together or are out of range. Sizes
 // that pass make no product that overflows 64 bits. Reserves nothing. vocab_size may still be 0.

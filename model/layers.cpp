@@ -112,14 +112,19 @@ Var SelfAttention::operator()(const Pass& pass, const Var& packed) const {
                    pass.rope, pass.positions);
   }
   // Without a norm only the values would keep the whole projection.
-  const Var values = !q_norm && pass.rope ? compact(pass.ctx, parts[1]) : parts[1];
+  const Var values = pass.tape && !q_norm && pass.rope ? compact(pass.ctx, parts[1]) : parts[1];
   AttentionOptions options;
   options.dropout = probability_dropout;
   options.mask = pass.mask;
   const Var q = slice(pass.ctx, qk, -1, 0, q_width), k = slice(pass.ctx, qk, -1, q_width, kv_width);
-  const Var mixed = xtrain::attention(
-      pass.ctx, split_heads(pass.ctx, q, heads), split_heads(pass.ctx, k, kv_heads),
-      split_heads(pass.ctx, values, kv_heads), options, pass.exec.attention);
+  Var keys = split_heads(pass.ctx, k, kv_heads), seen = split_heads(pass.ctx, values, kv_heads);
+  if (pass.cache) {
+    pass.cache->append(pass.ctx, keys.value, seen.value);
+    keys = pass.cache->keys;
+    seen = pass.cache->values;
+  }
+  const Var mixed = xtrain::attention(pass.ctx, split_heads(pass.ctx, q, heads), keys, seen,
+                                      options, pass.exec.attention);
   return out(pass, merge_heads(pass.ctx, mixed));
 }
 

@@ -8,6 +8,7 @@
 #include "autodiff/tape.h"
 #include "model/config.h"
 #include "model/exec.h"
+#include "model/kv_cache.h"
 #include "ops/attention/attention.h"
 #include "ops/norm_linear/norm_linear.h"
 #include "ops/rope/rope.h"
@@ -22,8 +23,11 @@ struct Pass {
   const RopeTable* rope;  // null: no rotation
   Tensor positions;       // [B, T] i32
   AttentionMask mask;
+  // Of the layer at work: attention writes its keys and values there and reads all that it holds.
+  // Null: attention is among the tokens of the pass. With a cache the tape is null.
+  const LayerCache* cache = nullptr;
 
-  Pass on(Tape* other) const { return Pass{ctx, other, exec, rope, positions, mask}; }
+  Pass on(Tape* other) const { return Pass{ctx, other, exec, rope, positions, mask, cache}; }
 };
 
 // y = x weight^T + bias.

@@ -37,7 +37,8 @@ TokenBatch token_batch(const Context& ctx, std::span<const int32_t> inputs,
   return batch;
 }
 
-TinyTransformer::TinyTransformer(const Context& ctx, const ModelConfig& config, Dtype dtype)
+TinyTransformer::TinyTransformer(const Context& ctx, const ModelConfig& config, Dtype dtype,
+                                 ModelUse model_use)
     : config_(config), dtype_(dtype) {
   validate(config);
   check_input(config.vocab_size > 0, "model.vocab_size must be at least 1; got ",
@@ -63,7 +64,9 @@ TinyTransformer::TinyTransformer(const Context& ctx, const ModelConfig& config, 
               ? embedding_
               : &parameters_.add("lm_head.weight", {V, C}, ParameterKind::matrix, 0.0, std);
   positions_ = counted_up(ctx, config.max_position_embeddings);
-  parameters_.allocate(ctx, dtype);
+  if (model_use != ModelUse::streamed) {
+    parameters_.allocate(ctx, dtype, model_use == ModelUse::training);
+  }
 }
 
 void TinyTransformer::initialize(const Context& ctx, uint64_t seed) {
@@ -74,8 +77,9 @@ Loss TinyTransformer::loss(const Context& ctx, Tape* tape, const TokenBatch& bat
                            const Exec& exec) {
   check(batch.targets.defined() && batch.targets.shape() == batch.inputs.shape(),
         "loss: targets must have the shape of the inputs ", batch.inputs.shape());
+  const Pass pass = pass_for(ctx, tape, batch.inputs, exec);
   const int64_t rows = batch.inputs.numel();
-  const Var x = reshape(ctx, hidden(ctx, tape, batch.inputs, exec), {rows, config_.hidden_size});
+  const Var x = reshape(ctx, hidden(pass, batch.inputs), {rows, config_.hidden_size});
   const Var head = use(tape, *head_);
   const Tensor targets = batch.targets.reshape({rows});
   const int64_t V = config_.vocab_size;
@@ -83,43 +87,153 @@ Loss TinyTransformer::loss(const Context& ctx, Tape* tape, const TokenBatch& bat
                     : linear_cross_entropy_composed(ctx, x, head, targets, V, kIgnoreIndex);
 }
 
+Tensor TinyTransformer::losses(const Context& ctx, const TokenBatch& batch, const Exec& exec,
+                               int64_t vocab_size) {
+  check(batch.targets.defined() && batch.targets.shape() == batch.inputs.shape(),
+        "losses: targets must have the shape of the inputs ", batch.inputs.shape());
+  const int64_t rows = batch.inputs.numel();
+  const Pass pass = pass_for(ctx, nullptr, batch.inputs, exec);
+  const Tensor x = hidden(pass, batch.inputs).value;
+  return linear_cross_entropy_rows(ctx, x.reshape({rows, config_.hidden_size}),
+                                   use(nullptr, *head_).value, batch.targets.reshape({rows}),
+                                   vocab_size)
+      .reshape(batch.inputs.shape());
+}
+
 Var TinyTransformer::logits(const Context& ctx, Tape* tape, const TokenBatch& batch,
                             const Exec& exec) {
-  return linear(ctx, hidden(ctx, tape, batch.inputs, exec), use(tape, *head_), Var());
+  const Pass pass = pass_for(ctx, tape, batch.inputs, exec);
+  return linear(ctx, hidden(pass, batch.inputs), use(tape, *head_), Var());
 }
 
-Var TinyTransformer::next_logits(const Context& ctx, Tape* tape, const TokenBatch& batch,
-                                 const Exec& exec) {
-  const Var x = hidden(ctx, tape, batch.inputs, exec);
-  const Var last = slice(ctx, x, 1, x.size(1) - 1, 1);
-  return linear(ctx, reshape(ctx, last, {x.size(0), x.size(2)}), use(tape, *head_), Var());
+// --- what may follow -----------------------------------------------------------------------------
+
+namespace {
+
+// Rows of any length as one batch: they begin together, and what is behind their ends is never
+// looked at, by mask or by choice.
+struct PaddedRows {
+  Tensor inputs;  // [B, T] i32
+  Tensor last;    // [B] i32, where each row's last token stands among the B T
+  std::vector<int64_t> lengths;
+};
+
+PaddedRows padded(const Context& ctx, std::span<const std::vector<int32_t>> rows) {
+  check(!rows.empty(), "model: at least one row must be given");
+  PaddedRows all;
+  int64_t T = 0;
+  for (const auto& row : rows) {
+    check_input(!row.empty(), "model: every row must hold at least one token");
+    all.lengths.push_back(static_cast<int64_t>(row.size()));
+    T = std::max(T, all.lengths.back());
+  }
+  std::vector<int32_t> ids(rows.size() * T, 0), last;
+  for (size_t b = 0; b < rows.size(); ++b) {
+    std::copy(rows[b].begin(), rows[b].end(), ids.begin() + b * T);
+    last.push_back(static_cast<int32_t>(b * T + rows[b].size() - 1));
+  }
+  const int64_t B = static_cast<int64_t>(rows.size());
+  all.inputs = from_host(ctx, ids, {B, T});
+  all.last = from_host(ctx, last, {B});
+  return all;
 }
+
+}  // namespace
+
+Tensor TinyTransformer::next_logits(const Context& ctx, std::span<const std::vector<int32_t>> rows,
+                                    const Exec& exec) {
+  const PaddedRows all = padded(ctx, rows);
+  const Pass pass = pass_for(ctx, nullptr, all.inputs, exec);
+  return logits_behind(ctx, hidden(pass, all.inputs).value, all.last);
+}
+
+Tensor TinyTransformer::prefill(const Context& ctx, KvCache& cache,
+                                std::span<const std::vector<int32_t>> rows, const Exec& exec) {
+  const PaddedRows all = padded(ctx, rows);
+  check_inputs(all.inputs, exec);
+  cache.begin(ctx, all.lengths);
+  const Tensor positions = counted_positions(ctx, all.inputs.size(0), all.inputs.size(1));
+  const Pass pass = cached_pass(ctx, cache, positions, exec);
+  const Tensor logits = logits_behind(ctx, hidden(pass, all.inputs, &cache).value, all.last);
+  cache.finish(ctx);
+  return logits;
+}
+
+Tensor TinyTransformer::decode(const Context& ctx, KvCache& cache, const Tensor& tokens,
+                               const Exec& exec) {
+  const int64_t B = cache.rows();
+  const Tensor inputs = tokens.reshape({B, 1});
+  check_inputs(inputs, exec);
+  cache.begin_one(ctx);
+  const Pass pass = cached_pass(ctx, cache, cache.lengths().reshape({B, 1}), exec);
+  const Tensor x = hidden(pass, inputs, &cache).value.reshape({B, config_.hidden_size});
+  const Tensor logits = head_product(ctx, x);
+  cache.finish(ctx);
+  return logits;
+}
+
+// hidden [B, T, C] at the places `last` of its B T rows.
+Tensor TinyTransformer::logits_behind(const Context& ctx, const Tensor& hidden,
+                                      const Tensor& last) {
+  const Tensor rows = hidden.reshape({hidden.size(0) * hidden.size(1), hidden.size(2)});
+  return head_product(ctx, embedding(ctx, rows, last).value);
+}
+
+Tensor TinyTransformer::head_product(const Context& ctx, const Tensor& x) {
+  return tables_ ? tables_->product(ctx, x, *head_)
+                 : linear(ctx, x, use(nullptr, *head_), Var()).value;
+}
+
+Var TinyTransformer::rows_of(const Pass& pass, Parameter& table, const Tensor& ids) {
+  return tables_ ? Var(tables_->rows(pass.ctx, table, ids))
+                 : embedding(pass.ctx, use(pass.tape, table), ids);
+}
+
+// --- passes --------------------------------------------------------------------------------------
 
 // [B, T, C] after the final norm.
-Var TinyTransformer::hidden(const Context& ctx, Tape* tape, const Tensor& inputs,
-                            const Exec& exec) {
-  const Pass pass = pass_for(ctx, tape, inputs, exec);
-  Var x = embedding(ctx, use(tape, *embedding_), inputs);
-  if (position_embedding_) {
-    x = add(ctx, x, embedding(ctx, use(tape, *position_embedding_), pass.positions));
-  }
+Var TinyTransformer::hidden(Pass pass, const Tensor& inputs, const KvCache* cache) {
+  const Context& ctx = pass.ctx;
+  Var x = rows_of(pass, *embedding_, inputs);
+  if (position_embedding_) x = add(ctx, x, rows_of(pass, *position_embedding_, pass.positions));
   Residual residual{dropout(ctx, x, Dropout{config_.embd_pdrop, kEmbeddingSite}), Var()};
-  for (const DecoderLayer& layer : layers_) residual = layer(pass, residual);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (cache) pass.cache = &cache->layer(static_cast<int64_t>(i));
+    residual = layers_[i](pass, residual);
+  }
   return final_norm_(pass, residual).normed;
 }
 
-Pass TinyTransformer::pass_for(const Context& ctx, Tape* tape, const Tensor& inputs,
-                               const Exec& exec) const {
+void TinyTransformer::check_inputs(const Tensor& inputs, const Exec& exec) const {
   check(inputs.rank() == 2 && inputs.dtype() == Dtype::i32,
         "model: inputs must be [B, T] of i32; got ", inputs.shape(), " of ", inputs.dtype());
   check(exec.dtype == dtype_, "model: parameters are held in ", dtype_, "; asked to compute in ",
         exec.dtype);
+  check_input(inputs.size(1) <= config_.max_position_embeddings, "model: sequence length ",
+              inputs.size(1), " must not exceed model.max_position_embeddings ",
+              config_.max_position_embeddings);
+}
+
+// 0, 1, ... in each row.
+Tensor TinyTransformer::counted_positions(const Context& ctx, int64_t batch, int64_t time) const {
+  return contiguous(ctx, positions_.slice(0, 0, time).reshape({1, time}).expand({batch, time}));
+}
+
+Pass TinyTransformer::pass_for(const Context& ctx, Tape* tape, const Tensor& inputs,
+                               const Exec& exec) const {
+  check_inputs(inputs, exec);
   const int64_t B = inputs.size(0), T = inputs.size(1);
-  check_input(T <= config_.max_position_embeddings, "model: sequence length ", T,
-              " must not exceed model.max_position_embeddings ", config_.max_position_embeddings);
   const RopeTable* rope = config_.positions == Positions::rope ? &rope_ : nullptr;
-  const Tensor positions = positions_.slice(0, 0, T).reshape({1, T}).expand({B, T});
-  return Pass{ctx, tape, exec, rope, contiguous(ctx, positions), causal_mask(ctx, B, T, T)};
+  return Pass{ctx, tape, exec, rope, counted_positions(ctx, B, T), causal_mask(ctx, B, T, T)};
+}
+
+Pass TinyTransformer::cached_pass(const Context& ctx, const KvCache& cache, const Tensor& positions,
+                                  const Exec& exec) const {
+  check(!ctx.training, "model: a cache serves inference; the context asks for training");
+  Exec plain = exec;
+  plain.recompute = RecomputeLevel::none;  // a pass must write into the cache once
+  const RopeTable* rope = config_.positions == Positions::rope ? &rope_ : nullptr;
+  return Pass{ctx, nullptr, plain, rope, positions, cache.mask()};
 }
 
 }  // namespace xtrain

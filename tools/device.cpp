@@ -15,6 +15,8 @@ void add_device_option(CLI::App& app, std::string& device) {
 Context context_on(const std::string& device, int threads) {
   check_input(device == "cpu" || device == "cuda" || device == "auto",
               "--device must be cpu, cuda or auto; got ", device);
+  check_input(device != "cuda" || cuda_device_count() > 0,
+              "--device cuda: this process sees no GPU; use auto or cpu");
   const bool on_gpu = device == "cuda" || (device == "auto" && cuda_device_count() > 0);
   if (on_gpu) return cuda_context(0, {}, threads);
   const Context ctx = cpu_context(threads);

@@ -10,19 +10,13 @@
 namespace xtrain {
 namespace {
 
-// Read twice: first to find the keys on which the defaults of others depend.
 ModelConfig config_of(const SafetensorsFile& file) {
   const auto found = file.metadata().find("config");
   check_input(found != file.metadata().end(), file.path(),
               ": the metadata must hold the model's config; there is no \"config\" in it");
   ConfigReader reader;
   reader.add_json(found->second, file.path() + ", metadata \"config\"");
-  ModelConfig given;
-  reader.read({{"model", config_fields(given)}});
-  ModelConfig config = with_defaults(given);
-  reader.read({{"model", config_fields(config)}});
-  validate(config);
-  return config;
+  return read_model_config(reader);
 }
 
 // The bytes may have any alignment, so they are copied, not read in place.
@@ -49,13 +43,19 @@ void load_parameters(const Context& ctx, const ModelCase& model_case, ParameterS
   }
 }
 
+// The tensor as token ids.
+std::vector<int32_t> ids_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  check_input(entry.shape.size() == 2 && entry.dtype == "I32", file.path(), ": ", entry.name,
+              " must be [B, T] of I32");
+  return elements_of<int32_t>(entry);
+}
+
 TokenBatch batch_of(const Context& ctx, const ModelCase& model_case) {
   const SafetensorsEntry& inputs = model_case.file().at("inputs");
   const SafetensorsEntry& targets = model_case.file().at("targets");
-  check_input(inputs.shape.size() == 2 && inputs.shape == targets.shape && inputs.dtype == "I32" &&
-                  targets.dtype == "I32",
-              model_case.file().path(), ": inputs and targets must be [B, T] of I32");
-  return token_batch(ctx, elements_of<int32_t>(inputs), elements_of<int32_t>(targets),
+  check_input(inputs.shape == targets.shape, model_case.file().path(),
+              ": inputs and targets must have one shape");
+  return token_batch(ctx, ids_of(model_case.file(), inputs), ids_of(model_case.file(), targets),
                      inputs.shape[0]);
 }
 
@@ -94,6 +94,15 @@ std::vector<NamedValues> compute(const Context& ctx, const ModelCase& model_case
     results.push_back(named(ctx, "grad." + p.name, p.grad));
   }
   return results;
+}
+
+NamedValues compute_logits(const Context& ctx, const ModelFolder& folder,
+                           const SafetensorsFile& inputs, const Exec& exec) {
+  TinyTransformer model(ctx, folder.config(), exec.dtype);
+  folder.load(ctx, model.parameters());
+  const SafetensorsEntry& ids = inputs.at("inputs");
+  const TokenBatch batch = token_batch(ctx, ids_of(inputs, ids), {}, ids.shape[0]);
+  return named(ctx, "logits", model.logits(ctx, nullptr, batch, exec).value);
 }
 
 }  // namespace xtrain

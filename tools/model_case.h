@@ -12,6 +12,7 @@
 #include "model/config.h"
 #include "model/exec.h"
 #include "model/hf/safetensors.h"
+#include "model/model_folder.h"
 
 namespace xtrain {
 
@@ -41,5 +42,9 @@ std::vector<double> values_of(const SafetensorsEntry& entry);
 // parameter: the gradient of that sum. Weights are rounded to exec.dtype first. InputError when a
 // parameter is missing or of another shape.
 std::vector<NamedValues> compute(const Context& ctx, const ModelCase& model_case, const Exec& exec);
+
+// "logits" [B, T, V] of a folder's model for the tensor "inputs" of a safetensors file.
+NamedValues compute_logits(const Context& ctx, const ModelFolder& folder,
+                           const SafetensorsFile& inputs, const Exec& exec);
 
 }  // namespace xtrain

@@ -1,5 +1,5 @@
-// Computes logits, loss and every gradient of a model case, for comparison with another
-// implementation.
+// Computes logits, loss and every gradient of a model case, or the logits of a model's folder, for
+// comparison with another implementation.
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -20,11 +20,15 @@ void write(const std::string& path, const std::vector<NamedValues>& results) {
 }
 
 int model_values(int argc, char** argv) {
-  CLI::App app("Computes logits, loss and gradients of a model case.", "model_values");
-  std::string input, output, device = "auto", dtype = "f32", gemm;
+  CLI::App app("Computes logits, loss and gradients of a model case, or a model's logits.",
+               "model_values");
+  std::string input, inputs, output, device = "auto", dtype = "f32", gemm;
   int threads = 0;
   bool flash = false;
-  app.add_option("case", input, "safetensors file of config, weights and batch")->required();
+  app.add_option("case", input,
+                 "safetensors file of config, weights and batch, or a model's folder")
+      ->required();
+  app.add_option("--inputs", inputs, "for a folder: safetensors file with \"inputs\" [B, T] I32");
   app.add_option("--output", output, "safetensors file of the results")->required();
   add_device_option(app, device);
   app.add_option("--dtype", dtype, "f64, f32 or bf16")->capture_default_str();
@@ -38,7 +42,11 @@ int model_values(int argc, char** argv) {
   Exec exec;
   exec.dtype = dtype_from_name(dtype);
   exec.attention = flash ? AttentionKind::flash : AttentionKind::composed;
-  write(output, compute(ctx, ModelCase(input), exec));
+  if (inputs.empty()) {
+    write(output, compute(ctx, ModelCase(input), exec));
+  } else {
+    write(output, {compute_logits(ctx, ModelFolder(input), SafetensorsFile(inputs), exec)});
+  }
   return 0;
 }
 

@@ -120,6 +120,9 @@ void print_start(std::ostream& out, const Trainer& trainer, const Context& ctx) 
       << device_text(ctx.device) << " with " << ctx.threads << " threads\n"
       << "training data: " << trainer.data().train->reader() << ", " << trainer.data().train->size()
       << " tokens\n";
+  if (const auto& validation = trainer.data().validation) {
+    out << "validation data: " << validation->reader() << ", " << validation->size() << " tokens\n";
+  }
   if (!trainer.resumed_from().empty()) {
     out << "continuing from " << trainer.resumed_from() << " at step " << trainer.state().step
         << "\n";

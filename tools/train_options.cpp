@@ -1,6 +1,7 @@
 #include "tools/train_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <ostream>
 
@@ -58,6 +59,7 @@ TrainOptions::TrainOptions(CLI::App& app, std::string program) : program_(std::m
   add_key(app, "--learning-rate", "train", "learning_rate", "peak learning rate");
   add_key(app, "--seed", "train", "seed", "of weights, order and dropout");
   add_key(app, "--out-dir", "train", "out_dir", "folder of config, metrics and checkpoints");
+  add_key(app, "--init", "train", "init", "folder of the model to start from");
   add_key(app, "--resume", "train", "resume", "none, auto or a checkpoint's path");
   add_key(app, "--threads", "train", "threads", "CPU threads, 0 for all cores");
   app.add_option("--data", data_, "training files or patterns (data.train_files)");
@@ -88,7 +90,9 @@ bool TrainOptions::print_page(std::ostream& out) const {
 }
 
 RunConfig TrainOptions::resolve() const {
-  check_input(!config_.empty() || !settings_.empty(),
+  const bool from_model = std::any_of(key_flags_.begin(), key_flags_.end(),
+                                      [](const KeyFlag& f) { return f.key == "init" && f.value; });
+  check_input(!config_.empty() || !settings_.empty() || from_model,
               "--config must name a config; got none; try --config configs/tiny.json");
   ConfigReader reader;
   if (!config_.empty()) reader.add_file(find_config(config_, config_folders(program_)));

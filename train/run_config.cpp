@@ -5,6 +5,7 @@
 #include "core/config_reader.h"
 #include "core/config_writer.h"
 #include "core/error.h"
+#include "model/model_folder.h"
 
 namespace xtrain {
 namespace {
@@ -89,6 +90,9 @@ Fields interval_fields(TrainConfig& c) {
       config_field("out_dir", c.out_dir, "folder of the run's config, metrics and checkpoints"),
       config_field("resume", c.resume,
                    "none: a fresh run; auto: from out_dir's newest checkpoint; or its path"),
+      config_field("init", c.init,
+                   "folder of the model that a fresh run starts from, Hugging Face's or a "
+                   "checkpoint: its model section, weights and vocabulary; empty: random weights"),
   };
 }
 
@@ -188,8 +192,8 @@ void validate(const TrainConfig& c) {
               "; set one of them to null");
   micro_steps(c);
   check_input(!c.out_dir.empty(), "train.out_dir must name a folder; got an empty string");
-  check_input((c.out_dir + c.resume).find('\0') == std::string::npos,
-              "train.out_dir and train.resume must be paths; got one with a zero byte");
+  check_input((c.out_dir + c.resume + c.init).find('\0') == std::string::npos,
+              "train.out_dir, train.resume and train.init must be paths; got one with a zero byte");
   check_input(!c.resume.empty(), "train.resume must be none, auto or a path; got an empty string");
 }
 
@@ -214,6 +218,21 @@ void apply_min_lr(const ConfigReader& reader, double min_lr, TrainConfig& c) {
   c.min_lr_ratio = min_lr / c.learning_rate;
 }
 
+// Weights are of one model; only what training adds to it may be another.
+void check_same_model(const RunConfig& run, ModelConfig of_folder) {
+  ModelConfig model = run.model;
+  of_folder.embd_pdrop = model.embd_pdrop;
+  of_folder.resid_pdrop = model.resid_pdrop;
+  of_folder.attn_pdrop = model.attn_pdrop;
+  of_folder.initializer_range = model.initializer_range;
+  const Fields asked = config_fields(model), there = config_fields(of_folder);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    check_input(value_text(asked[i]) == value_text(there[i]), "model.", asked[i].key, " is ",
+                value_text(asked[i]), "; the model in train.init ", run.train.init, " has ",
+                value_text(there[i]), "; leave the key out");
+  }
+}
+
 }  // namespace
 
 std::vector<ConfigSection> config_sections(RunConfig& run) {
@@ -224,19 +243,29 @@ std::vector<ConfigSection> config_sections(RunConfig& run) {
 
 RunConfig resolve_run_config(const ConfigReader& reader) {
   std::optional<double> min_lr;
-  const auto read_into = [&](RunConfig& run) {
+  const auto read_into = [&](RunConfig& run, bool model_is_known) {
     std::vector<ConfigSection> sections = config_sections(run);
+    for (ConfigField& field : sections[0].fields) {
+      field.required = field.required && !model_is_known;
+    }
     sections[1].fields.push_back(
         config_field("min_lr", min_lr, at_least(0), "last learning rate").read_only());
     reader.read(sections);
   };
   // Read twice: first to find the keys on which the defaults of others depend.
   RunConfig given;
-  read_into(given);
+  read_into(given, reader.has("train", "init"));
+  const bool from_model = !given.train.init.empty();
   RunConfig run;
-  run.model = with_defaults(given.model);
-  run.train.seq_len = given.model.max_position_embeddings;
-  read_into(run);
+  run.model = from_model ? ModelFolder(given.train.init).config() : with_defaults(given.model);
+  const ModelConfig of_folder = run.model;
+  run.train.seq_len =
+      from_model ? of_folder.max_position_embeddings : given.model.max_position_embeddings;
+  read_into(run, from_model);
+  if (from_model) {
+    if (run.model.vocab_size == 0) run.model.vocab_size = of_folder.vocab_size;
+    check_same_model(run, of_folder);
+  }
   if (min_lr) apply_min_lr(reader, *min_lr, run.train);
   validate(run);
   return run;

@@ -49,6 +49,7 @@ struct TrainConfig {
   int64_t log_interval = 10;
   std::string out_dir = "out";
   std::string resume = "none";  // "none", "auto" or a path
+  std::string init;             // folder of the model that a fresh run starts from; "": none
 
   uint64_t seed = 1337;
   Exec exec;
@@ -75,7 +76,9 @@ struct RunConfig {
 std::vector<ConfigSection> config_sections(RunConfig& run);
 
 // What the reader's sources say: defaults that depend on other keys filled in, everything checked.
-// Throws InputError naming the key. Opens no data and reserves no memory.
+// Where train.init names a folder the section "model" is that of its model; keys that are given may
+// repeat it, and change no more than dropout and initializer_range. Throws InputError naming the
+// key. Opens no data and reserves no memory.
 RunConfig resolve_run_config(const ConfigReader& reader);
 
 // The resolved config of a run as JSON. Reading it back gives the same config.

@@ -6,8 +6,10 @@
 #include "core/copy.h"
 #include "core/error.h"
 #include "core/mapped_file.h"
+#include "model/model_folder.h"
 #include "train/clip.h"
-#include "train/sample.h"
+#include "train/data/model_vocabulary.h"
+#include "train/generate/generator.h"
 #include "train/schedule.h"
 
 namespace xtrain {
@@ -41,8 +43,7 @@ void add_loss(const Context& ctx, const Loss& loss, bool first, const Tensor& to
 
 Trainer::Trainer(const Context& ctx, RunConfig run, Replica& replica)
     : ctx_(ctx), run_(std::move(run)), replica_(replica) {
-  data_ = open_data(run_.data, run_.model.vocab_size);
-  if (run_.model.vocab_size == 0) run_.model.vocab_size = data_.vocabulary->size();
+  open_run_data();
   prompt_ = data_.vocabulary->encode(run_.train.prompt, "train.prompt");
   train_windows_.emplace(data_.train, run_.train.seq_len, run_.train.seed);
   if (data_.validation) val_windows_.emplace(data_.validation, run_.train.seq_len);
@@ -56,6 +57,7 @@ Trainer::Trainer(const Context& ctx, RunConfig run, Replica& replica)
   state_.seed = run_.train.seed;
   state_.seq_len = run_.train.seq_len;
   resume_or_refuse();
+  if (resumed_from_.empty() && !run_.train.init.empty()) load_initial_weights();
   check_same_start();
   allocate_step_memory();
   ctx_.training = true;
@@ -73,6 +75,28 @@ Trainer::~Trainer() {
     ctx_.queue->synchronize();
   } catch (const Error&) {  // whoever waited for the step has had it
   }
+}
+
+// Ids mean what they mean to the model that the run starts from, where that has a vocabulary.
+void Trainer::open_run_data() {
+  std::optional<ModelVocabulary> of_model;
+  if (!run_.train.init.empty()) {
+    of_model = model_vocabulary(find_model_folder(run_.train.init), run_.model.vocab_size);
+  }
+  const bool known = of_model && !of_model->file.empty();
+  data_ = open_data(run_.data, run_.model.vocab_size, known ? &of_model->vocabulary : nullptr);
+  if (run_.model.vocab_size == 0) run_.model.vocab_size = data_.vocabulary->size();
+}
+
+// Masters are read in full precision, whatever the dtype of the computation.
+void Trainer::load_initial_weights() {
+  const ModelFolder folder(run_.train.init);
+  folder.check_tied_head();
+  const AdamWState optimizer = optimizer_->state(ctx_);
+  for (const Parameter& p : model_->parameters().list()) {
+    folder.load(ctx_, p.name, model_->parameters().slice_of(optimizer.masters, p));
+  }
+  optimizer_->set_state(ctx_, optimizer);
 }
 
 void Trainer::allocate_step_memory() {
@@ -101,7 +125,7 @@ void Trainer::check_out_dir_unused() const {
 // change in the middle of a run.
 void Trainer::check_model_of(const std::string& checkpoint) const {
   const std::string path = (fs::path(checkpoint) / kConfig).string();
-  ModelConfig saved = read_run_config(path).model;
+  ModelConfig saved = ModelFolder(checkpoint).config();
   saved.embd_pdrop = run_.model.embd_pdrop;
   saved.resid_pdrop = run_.model.resid_pdrop;
   saved.attn_pdrop = run_.model.attn_pdrop;
@@ -291,6 +315,7 @@ std::optional<double> Trainer::validation_loss() {
   }
   replica_.sum(ctx, totals);
   const std::vector<double> sums = to_host<double>(ctx, totals);
+  if (sums[kCount] == 0.0) return std::nullopt;
   return sums[kLossSum] / sums[kCount];
 }
 
@@ -359,16 +384,24 @@ std::string Trainer::save() {
 
 std::vector<std::string> Trainer::samples() {
   const TrainConfig& c = run_.train;
-  SampleOptions options;
+  GenerateOptions options;
+  options.sampling.temperature = c.temperature;
+  options.sampling.top_k = c.top_k;
+  options.sampling.seed = c.seed;
   options.max_new_tokens = c.max_new_tokens;
-  options.temperature = c.temperature;
-  options.top_k = c.top_k;
-  options.seed = c.seed;
+  options.drawable_ids = data_.vocabulary->size();
   options.context_length = c.seq_len;
-  options.vocab_size = data_.vocabulary->size();
-  const std::vector<int32_t> prompt = prompt_.empty() ? default_prompt() : prompt_;
+  options.slide = true;
+  std::vector<TextStart> starts;
+  for (int64_t i = 0; i < c.num_samples; ++i) {
+    starts.push_back({prompt_.empty() ? default_prompt() : prompt_, static_cast<uint64_t>(i)});
+  }
+  const Generation generation = generate(ctx_, *model_, c.exec, starts, options);
   std::vector<std::string> texts;
-  for (const auto& ids : sample(ctx_, *model_, c.exec, prompt, c.num_samples, options)) {
+  for (size_t i = 0; i < starts.size(); ++i) {
+    std::vector<int32_t> ids = starts[i].prompt;
+    const std::vector<int32_t>& added = generation.texts[i].ids;
+    ids.insert(ids.end(), added.begin(), added.end());
     texts.push_back(data_.vocabulary->decode(ids));
   }
   return texts;

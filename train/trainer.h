@@ -46,8 +46,9 @@ class TrainObserver {
 
 class Trainer {
  public:
-  // `run` must be resolved. Opens the data, builds the model and, as train.resume says, starts
-  // fresh or continues. Nothing is written yet. The replica must outlive the trainer.
+  // `run` must be resolved. Opens the data, builds the model and, as train.resume says, continues
+  // or starts: from the weights of train.init where that is given, else from random ones. Nothing
+  // is written yet. The replica must outlive the trainer.
   Trainer(const Context& ctx, RunConfig run, Replica& replica);
   ~Trainer();
   Trainer(const Trainer&) = delete;
@@ -64,7 +65,7 @@ class Trainer {
   StepReport train_step();
   // Mean loss over the validation tokens, the first eval_steps batches of every replica; over all
   // of them when there are fewer or eval_steps is 0. Leaves training as it was. None when there is
-  // no validation data. To be called on all replicas, which share the work.
+  // no validation data, or all of it is masked. To be called on all replicas, which share the work.
   std::optional<double> validation_loss();
   // num_samples texts that continue the prompt.
   std::vector<std::string> samples();
@@ -101,7 +102,9 @@ class Trainer {
   Tensor update();
   void sum_squares();
   void await_values();
+  void open_run_data();
   void resume_or_refuse();
+  void load_initial_weights();
   void check_same_start();
   void check_out_dir_unused() const;
   void check_model_of(const std::string& checkpoint) const;

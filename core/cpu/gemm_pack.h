@@ -20,13 +20,16 @@ struct VectorSquare {
   typedef A Vector __attribute__((vector_size(kVectorBytes)));
   Vector rows[kLanes];
 
-  // Lane l of row i changes places with lane i of row l. Swapping one bit of i with the same bit of
-  // l is a pass of two-vector shuffles; passes over all bits make the transpose.
-  void transpose() { transpose_bits<1>(std::make_integer_sequence<int, kLanes>{}); }
+  // Inlined so that the rows stay in registers. Lane l of row i changes places with lane i of row
+  // l. Swapping one bit of i with the same bit of l is a pass of two-vector shuffles; passes over
+  // all bits make the transpose.
+  [[gnu::always_inline]] void transpose() {
+    transpose_bits<1>(std::make_integer_sequence<int, kLanes>{});
+  }
 
  private:
   template <int bit, int... l>
-  void transpose_bits(std::integer_sequence<int, l...> lanes) {
+  [[gnu::always_inline]] void transpose_bits(std::integer_sequence<int, l...> lanes) {
     if constexpr (bit < kLanes) {
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {

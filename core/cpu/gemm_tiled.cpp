@@ -19,14 +19,14 @@
 // Blocks of c are cut by the shape alone. Each sum runs over k in order: in a register, and between
 // two pieces of k in memory of its own type. So an element's bits depend on its row of a and its
 // column of b and on nothing else: not the threads, the other rows and columns, or how operands
-// lie.
-
-#include <optional>
+// lie. A product of no more rows than a tile has, which would read its panels only once, makes none
+// and adds up in the same order (gemm_few_rows.h).
 
 #include "core/cpu/gemm_backends.h"
+#include "core/cpu/gemm_few_rows.h"
 #include "core/cpu/gemm_pack.h"
+#include "core/cpu/gemm_scratch.h"
 #include "core/cpu/register_tile.h"
-#include "core/tensor.h"
 
 namespace xtrain {
 namespace {
@@ -41,33 +41,6 @@ constexpr int64_t kPackedElements = int64_t{1} << 21;
 // What outweighs waking a thread, some 10 microseconds of work.
 constexpr int64_t kPieceProducts = int64_t{1} << 20;
 constexpr int64_t kPieceElements = int64_t{1} << 16;
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-constexpr int64_t round_up(int64_t a, int64_t b) {
-  return ceil_div(a, b) * b;
-}
-
-// Uninitialised elements, on the stack when they are few.
-template <class A>
-class Scratch {
- public:
-  Scratch(const Context& ctx, int64_t count) {
-    if (count <= kFew) return;
-    block_.emplace(ctx.allocator, ctx.device, count * int64_t{sizeof(A)});
-    data_ = reinterpret_cast<A*>(block_->bytes());
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  A* data() { return data_; }
-
- private:
-  static constexpr int64_t kFew = 4096;
-  alignas(kVectorBytes) A few_[kFew];
-  std::optional<Storage> block_;
-  A* data_ = few_;
-};
 
 // What is packed at a time: columns of some matrices b. With more than one matrix, all columns.
 struct Chunk {
@@ -256,6 +229,7 @@ void multiply_chunk(const Cpu& cpu, const GemmProblem& p, const Chunk& chunk, co
 template <class T, class Out>
 void tiled_gemm(const Cpu& cpu, const GemmProblem& p, const T* a, const T* b, Out* c) {
   using A = Accumulator<T>;
+  if (p.m <= kTileRows) return few_rows_gemm(cpu, p, a, b, c);
   const Chunk largest = largest_chunk<A>(p);
   Scratch<A> panels(cpu.ctx, largest.batches * largest.columns * p.k);
   for (int64_t batch = 0; batch < p.batches(); batch += largest.batches) {

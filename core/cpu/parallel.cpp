@@ -28,4 +28,8 @@ void bind_threads(int threads) {
   stay_on({cores[omp_get_thread_num()]});
 }
 
+void run_on_all_cores() {
+  stay_on(inherited_cores());
+}
+
 }  // namespace xtrain

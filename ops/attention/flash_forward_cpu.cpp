@@ -13,6 +13,9 @@ namespace {
 
 using namespace flash;
 
+// What outweighs waking a thread; a token that is decoded has less.
+constexpr int64_t kPieceProducts = int64_t{1} << 19;
+
 // A strip's softmax so far: the largest score of each query, and the sum of exp(s - largest).
 template <class A>
 struct RunningSoftmax {
@@ -207,10 +210,15 @@ void flash_forward(const Cpu& cpu, const FlashProblem& problem, const T* q, cons
                    T* o, Accumulator<T>* log_sum) {
   const AttentionSizes& n = problem.sizes;
   const int64_t tiles = (n.queries + kTile - 1) / kTile;
-  parallel_for(cpu, n.batch * n.heads * tiles, [&](int64_t task) {
-    const int64_t head = task / tiles;
-    ForwardTile<T>(cpu.ctx, problem, head / n.heads, head % n.heads, task % tiles * kTile)
-        .run(q, k, v, o, log_sum);
+  const int64_t queries = std::clamp(n.queries, kLanes, kTile);
+  const int64_t products = std::max<int64_t>(1, 2 * queries * n.keys * n.head_dim);
+  const int64_t together = std::max<int64_t>(1, kPieceProducts / products);
+  parallel_blocks(cpu, n.batch * n.heads * tiles, together, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t head = task / tiles;
+      ForwardTile<T>(cpu.ctx, problem, head / n.heads, head % n.heads, task % tiles * kTile)
+          .run(q, k, v, o, log_sum);
+    }
   });
 }
 

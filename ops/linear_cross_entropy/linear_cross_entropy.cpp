@@ -102,8 +102,8 @@ class LinearCrossEntropyNode final : public Node {
   Saved x_, weight_, ids_, dlogits_;
 };
 
-void check_arguments(const Var& x, const Var& weight, int64_t chunk_rows) {
-  check(x.value.rank() == 2 && weight.value.rank() == 2,
+void check_arguments(const Tensor& x, const Tensor& weight, int64_t chunk_rows) {
+  check(x.rank() == 2 && weight.rank() == 2,
         "linear_cross_entropy: x must be [N, C] and weight [V, C]; got ", x.shape(), " and ",
         weight.shape());
   check(x.size(1) == weight.size(1), "linear_cross_entropy: inner sizes must agree; got x ",
@@ -119,7 +119,7 @@ void check_arguments(const Var& x, const Var& weight, int64_t chunk_rows) {
 Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
                           const Tensor& targets, int64_t vocab_size, int32_t ignore_index,
                           int64_t chunk_rows) {
-  check_arguments(x, weight, chunk_rows);
+  check_arguments(x.value, weight.value, chunk_rows);
   const Targets checked = check_targets(ctx, "linear_cross_entropy", targets, x.size(0),
                                         weight.size(0), vocab_size, ignore_index);
   if (chunk_rows == 0) chunk_rows = default_chunk_rows(ctx, weight.size(0), x.dtype());
@@ -138,6 +138,22 @@ Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
   return {record<LinearCrossEntropyNode>({x, weight}, totals.sum, x.value, weight.value, checked,
                                          chunk_rows, dlogits),
           totals.count};
+}
+
+Tensor linear_cross_entropy_rows(const Context& ctx, const Tensor& x, const Tensor& weight,
+                                 const Tensor& targets, int64_t vocab_size, int32_t ignore_index,
+                                 int64_t chunk_rows) {
+  check_arguments(x, weight, chunk_rows);
+  const Targets checked = check_targets(ctx, "linear_cross_entropy", targets, x.size(0),
+                                        weight.size(0), vocab_size, ignore_index);
+  if (chunk_rows == 0) chunk_rows = default_chunk_rows(ctx, weight.size(0), x.dtype());
+  const Tensor losses = empty(ctx, {checked.rows()}, accumulator_dtype(x.dtype()));
+  for_each_chunk(ctx, x, weight, chunk_rows,
+                 [&](const Tensor& logits, const Tensor&, int64_t first) {
+                   compute_losses(ctx, checked, logits, first, losses);
+                 });
+  total_losses(ctx, checked, losses);  // looks at the targets
+  return losses;
 }
 
 Loss linear_cross_entropy_composed(const Context& ctx, const Var& x, const Var& weight,

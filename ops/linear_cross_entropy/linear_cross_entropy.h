@@ -22,7 +22,13 @@ Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
                           const Tensor& targets, int64_t vocab_size = 0,
                           int32_t ignore_index = kIgnoreIndex, int64_t chunk_rows = 0);
 
-// The same from linear and cross_entropy, which hold the whole logits.
+// The loss of each row by itself, [N] in the accumulator's dtype, 0 where it does not count.
+// Arguments as above; values only.
+Tensor linear_cross_entropy_rows(const Context& ctx, const Tensor& x, const Tensor& weight,
+                                 const Tensor& targets, int64_t vocab_size = 0,
+                                 int32_t ignore_index = kIgnoreIndex, int64_t chunk_rows = 0);
+
+// linear_cross_entropy from linear and cross_entropy, which hold the whole logits.
 Loss linear_cross_entropy_composed(const Context& ctx, const Var& x, const Var& weight,
                                    const Tensor& targets, int64_t vocab_size = 0,
                                    int32_t ignore_index = kIgnoreIndex);

@@ -123,6 +123,25 @@ TEST_CASE("tiled gemm: a row has the same bits whatever rows lie beside it", "[g
   }
 }
 
+TEST_CASE("tiled gemm: few rows have the bits that they have among many", "[gemm]") {
+  const Context ctx = with_backend(GemmBackend::tiled, 1);
+  for (const Dtype dtype : kFloating) {
+    for (const int64_t n : {1, 15, 16, 17, 33, 100}) {
+      for (const int64_t k : {0, 1, 15, 16, 17, 64, 300}) {
+        const Tensor a = random_tensor(ctx, {40, k}, dtype, 1);
+        const Tensor b = random_tensor(ctx, {k, n}, dtype, 2);
+        const Tensor c = product(ctx, a, b, dtype, 0.7);
+        for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+          INFO(dtype << " " << rows << " x " << n << " x " << k);
+          const Tensor few = inside_nan(ctx, a.slice(0, 11, rows));
+          check_same(ctx, product(ctx, few, inside_nan(ctx, b), dtype, 0.7), c.slice(0, 11, rows));
+          check_same(ctx, product(ctx, few, by_columns(ctx, b), dtype, 0.7), c.slice(0, 11, rows));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("tiled gemm: a column has the same bits whatever columns lie beside it", "[gemm]") {
   const Context ctx = with_backend(GemmBackend::tiled, 2);
   for (const Dtype dtype : kFloating) {

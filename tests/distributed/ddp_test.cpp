@@ -113,6 +113,28 @@ TEST_CASE("bf16 models keep the same weights on all ranks", "[distributed]") {
   CHECK((train(run, folder.path.string()) == plain));
 }
 
+TEST_CASE("ranks that start from a model's folder start from its weights", "[distributed]") {
+  const TemporaryFolder folder;
+  Replica alone;
+  const Context lone = cpu_context(1);
+  Trainer source(lone, small_run(folder.file("source")), alone);
+  source.train_step();
+  const std::string init = "train.init=" + source.save(), weights = source.weights_checksum();
+  for (const char* dtype : {"train.dtype=f32", "train.dtype=bf16"}) {
+    for (bool zero : {false, true}) {
+      INFO(dtype << ", zero " << zero);
+      const auto body = [&](const Context& ctx, Communicator& communicator) {
+        DataParallelOptions options;
+        options.zero = zero;
+        DataParallel replica(ctx, communicator, options);
+        return Trainer(ctx, small_run(folder.file("run"), {init, dtype}), replica)
+            .weights_checksum();
+      };
+      for (const std::string& found : run_threads(2, body)) CHECK(found == weights);
+    }
+  }
+}
+
 #if XT_GLOO_BUILT
 TEST_CASE("processes give the bits that threads give", "[distributed]") {
   const TemporaryFolder folder;

@@ -8,7 +8,7 @@
 #include "support/model_examples.h"
 #include "train/adamw/adamw.h"
 #include "train/clip.h"
-#include "train/sample.h"
+#include "train/generate/generator.h"
 
 namespace xtrain {
 
@@ -66,12 +66,15 @@ inline void check_learns_by_heart(const Context& ctx, const ModelConfig& config,
   TinyTransformer model(ctx, config, exec.dtype);
   model.initialize(ctx, 3);
   CHECK(overfit(ctx, model, learnt.batch(ctx), exec, 0.01) < 0.01);
-  SampleOptions greedy;
+  GenerateOptions greedy;
   greedy.max_new_tokens = RowsToLearn::kLength;
-  greedy.temperature = 0.0;
-  greedy.context_length = RowsToLearn::kLength;
-  for (const auto& row : learnt.rows) {
-    CHECK(sample(ctx, model, exec, {row[0]}, 1, greedy)[0] == row);
+  greedy.sampling.temperature = 0.0;
+  std::vector<TextStart> starts;
+  for (const auto& row : learnt.rows) starts.push_back({{row[0]}, 0});
+  const Generation written = generate(ctx, model, exec, starts, greedy);
+  for (size_t r = 0; r < learnt.rows.size(); ++r) {
+    const std::vector<int32_t>& row = learnt.rows[r];
+    CHECK(written.texts[r].ids == std::vector<int32_t>(row.begin() + 1, row.end()));
   }
 }
 

@@ -15,7 +15,9 @@ namespace xtrain {
 
 using TokenPair = std::pair<int32_t, int32_t>;
 
-// (left, right) -> order and result of the merge. A hash table with open addressing.
+// (left, right) -> order and result of the merge. A hash table with open addressing. Most pairs
+// that are looked for do not merge: a bit for each of four times as many hashes as there are slots
+// says so from a core's own cache, where the table does not fit.
 class MergeTable {
  public:
   struct Merge {
@@ -34,6 +36,7 @@ class MergeTable {
   };
   size_t slot_of(uint64_t pair) const;
 
+  std::vector<uint64_t> present_;
   std::vector<Slot> slots_;
   int shift_;
 };
@@ -46,6 +49,8 @@ struct BpeScratch {
   };
   std::vector<Symbol> symbols;
   std::vector<uint64_t> candidates;  // a heap; rank above place
+  std::vector<int32_t> ids, ranks;   // of a short piece: its tokens, and the merge of each with the
+                                     // next one
 };
 
 class Bpe {
@@ -59,7 +64,7 @@ class Bpe {
   Bpe(Bpe&&) = default;
   Bpe(const Bpe&) = delete;  // the views below would look at the other's tokens
 
-  // Appends the ids of a piece of at most 2^31 bytes; n log n in its length.
+  // Appends the ids of a piece of at most 2^31 bytes, in time n log n in its length.
   void encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
 
   const std::vector<std::string>& tokens() const { return tokens_; }
@@ -67,6 +72,9 @@ class Bpe {
   bool whole_first() const { return whole_first_; }
 
  private:
+  void encode_short(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+  void encode_long(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+  int32_t rank_of(int32_t left, int32_t right) const;
   void push_candidate(uint32_t left, BpeScratch& scratch) const;
   void join(uint32_t left, int32_t result, BpeScratch& scratch) const;
 
@@ -75,6 +83,8 @@ class Bpe {
   bool whole_first_;
   MergeTable table_;
   std::vector<int32_t> id_of_byte_;
+  std::vector<int32_t> rank_of_bytes_;  // the merge of any two bytes, 256 * left + right
+  std::vector<int32_t> result_of_rank_;
   std::unordered_map<std::string_view, int32_t> id_of_token_;  // views of tokens_
 };
 

@@ -1,6 +1,7 @@
 #include "train/data/bpe_tokenizer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -11,19 +12,53 @@
 namespace xtrain {
 namespace {
 
+static_assert(std::endian::native == std::endian::little, "keys have the first byte lowest");
+
 constexpr size_t kLongestRemembered = 23;
 constexpr size_t kRememberedPieces = size_t{1} << 15;  // 2 MiB, what a core's own cache holds
 
 // A short piece, zeros behind it and its length at the end, as numbers that compare at once.
 using PieceKey = std::array<uint64_t, 3>;
 
+template <class Word>
+uint64_t load(const char* from) {
+  Word word;
+  std::memcpy(&word, from, sizeof word);
+  return word;
+}
+
+// The last `count` bytes before `end`, of which there are at most 8, as the low bytes of a word.
+// At least as many bytes as a Word has must lie before `end`.
+template <class Word>
+uint64_t load_tail(const char* end, size_t count) {
+  return load<Word>(end - sizeof(Word)) >> (8 * (sizeof(Word) - count));
+}
+
+// Words that overlap take the place of a copy whose length is not known beforehand.
 PieceKey key_of(std::string_view piece) {
-  std::array<char, 24> bytes{};
-  std::memcpy(bytes.data(), piece.data(), piece.size());
-  bytes[23] = static_cast<char>(piece.size());
-  PieceKey key;
-  std::memcpy(key.data(), bytes.data(), sizeof key);
+  const char* const begin = piece.data();
+  const char* const end = begin + piece.size();
+  const size_t size = piece.size();
+  PieceKey key{};
+  if (size > 8) {
+    key[0] = load<uint64_t>(begin);
+    key[1] = size > 16 ? load<uint64_t>(begin + 8) : load_tail<uint64_t>(end, size - 8);
+    if (size > 16) key[2] = load_tail<uint64_t>(end, size - 16);
+  } else if (size >= 4) {
+    key[0] = load<uint32_t>(begin);
+    if (size > 4) key[0] |= load_tail<uint32_t>(end, size - 4) << 32;
+  } else {
+    for (size_t i = 0; i < size; ++i) {
+      key[0] |= uint64_t{static_cast<unsigned char>(begin[i])} << (8 * i);
+    }
+  }
+  key[2] |= uint64_t{size} << 56;
   return key;
+}
+
+// std::array compares through memcmp, whose call costs more than the comparison.
+bool same(const PieceKey& a, const PieceKey& b) {
+  return ((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2])) == 0;
 }
 
 size_t slot_of(const PieceKey& key) {
@@ -126,7 +161,7 @@ void BpeEncoder::encode_piece(std::string_view piece, std::vector<int32_t>& ids)
   if (piece.size() > kLongestRemembered) return model.encode(piece, scratch_, ids);
   const PieceKey key = key_of(piece);
   Remembered& known = remembered_[slot_of(key)];
-  if (known.key != key) {
+  if (!same(known.key, key)) {
     const size_t before = ids.size();
     model.encode(piece, scratch_, ids);
     const size_t count = ids.size() - before;

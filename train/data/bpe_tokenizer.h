@@ -74,7 +74,7 @@ class BpeEncoder {
 
  private:
   // One place for each hash: a piece that comes later takes it over, so memory stays constant.
-  struct Remembered {
+  struct alignas(64) Remembered {
     std::array<uint64_t, 3> key{};  // at most 23 bytes, zeros behind them, and their number
     uint32_t count = 0;
     std::array<int32_t, 9> ids{};

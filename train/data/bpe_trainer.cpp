@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "core/error.h"
+#include "train/data/utf8.h"
 
 namespace xtrain {
 namespace {
@@ -165,20 +167,35 @@ bool MergeLearner::merge_best(int32_t id, TokenPair& merged) {
 
 PieceCounts::PieceCounts(PreTokenizer pre_tokenizer) : pre_tokenizer_(std::move(pre_tokenizer)) {}
 
+void PieceCounts::add_piece(std::string piece, int64_t count) {
+  const auto [known, added] = place_.try_emplace(std::move(piece), pieces_.size());
+  if (added) {
+    pieces_.push_back(known->first);
+    counts_.push_back(0);
+  }
+  counts_[known->second] += count;
+}
+
 void PieceCounts::add(std::string_view text) {
   ends_.clear();
   pre_tokenizer_.split(text, ends_);
   size_t begin = 0;
   for (const size_t end : ends_) {
-    const auto [piece, added] =
-        place_.emplace(std::string(text.substr(begin, end - begin)), pieces_.size());
-    if (added) {
-      pieces_.push_back(piece->first);
-      counts_.push_back(0);
-    }
-    ++counts_[piece->second];
+    add_piece(std::string(text.substr(begin, end - begin)), 1);
     begin = end;
   }
+}
+
+void PieceCounts::add(const PieceCounts& later) {
+  for (size_t i = 0; i < later.pieces_.size(); ++i) {
+    add_piece(std::string(later.pieces_[i]), later.counts_[i]);
+  }
+}
+
+void PieceCounts::clear() {
+  place_.clear();
+  pieces_.clear();
+  counts_.clear();
 }
 
 std::vector<TokenPair> learn_merges(const PieceCounts& pieces, int64_t most,
@@ -197,12 +214,23 @@ std::vector<TokenPair> learn_merges(const PieceCounts& pieces, int64_t most,
   return merges;
 }
 
-BpeTokenizer train_bpe(const PieceCounts& pieces, const BpeTraining& training) {
+void check_training(const BpeTraining& training) {
   const auto fixed = static_cast<int64_t>(256 + training.special_tokens.size());
   constexpr int64_t kMost = 1 << 24;
   check_input(training.vocab_size >= fixed && training.vocab_size <= kMost,
               "vocab_size must lie in ", fixed, "..", kMost, ", with 256 bytes and ", fixed - 256,
               " special tokens; got ", training.vocab_size);
+  std::set<std::string> seen;
+  for (const std::string& special : training.special_tokens) {
+    check_input(special.size() > 1 && valid_utf8_length(special) == special.size(),
+                "a special token must be valid UTF-8 of more than one byte; got \"", special, '"');
+    check_input(seen.insert(special).second, "special token \"", special, "\" is named twice");
+  }
+}
+
+BpeTokenizer train_bpe(const PieceCounts& pieces, const BpeTraining& training) {
+  check_training(training);
+  const auto fixed = static_cast<int64_t>(256 + training.special_tokens.size());
   auto merges = learn_merges(pieces, training.vocab_size - fixed, training.min_frequency);
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
@@ -211,6 +239,9 @@ BpeTokenizer train_bpe(const PieceCounts& pieces, const BpeTraining& training) {
   }
   std::vector<AddedToken> added;
   for (const std::string& content : training.special_tokens) {
+    check_input(std::find(tokens.begin(), tokens.end(), content) == tokens.end(),
+                "special token \"", content,
+                "\" is a word of the text, learned as a token; choose another");
     added.push_back({static_cast<int32_t>(tokens.size() + added.size()), content});
   }
   return BpeTokenizer({Bpe(std::move(tokens), std::move(merges), false, "trained tokenizer"),

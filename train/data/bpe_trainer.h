@@ -22,15 +22,20 @@ class PieceCounts {
  public:
   explicit PieceCounts(PreTokenizer pre_tokenizer);
   PieceCounts(PieceCounts&&) = default;
+  PieceCounts& operator=(PieceCounts&&) = default;
   PieceCounts(const PieceCounts&) = delete;  // the views below would look into the other
 
   void add(std::string_view text);
+  void add(const PieceCounts& later);  // counts of the text that follows
+  void clear();
 
   const PreTokenizer& pre_tokenizer() const { return pre_tokenizer_; }
   const std::vector<std::string_view>& pieces() const { return pieces_; }
   const std::vector<int64_t>& counts() const { return counts_; }
 
  private:
+  void add_piece(std::string piece, int64_t count);
+
   PreTokenizer pre_tokenizer_;
   std::unordered_map<std::string, size_t> place_;  // its keys stay where they are
   std::vector<std::string_view> pieces_;
@@ -49,8 +54,12 @@ struct BpeTraining {
 // more than 2^31 bytes in all.
 std::vector<TokenPair> learn_merges(const PieceCounts& pieces, int64_t most, int64_t min_frequency);
 
-// The tokenizer: bytes, merges, then the special tokens. Throws InputError for a vocab_size that
-// has no room for the bytes and the special tokens.
+// Throws InputError for a vocab_size that has no room for the bytes and the special tokens, and for
+// special tokens that are one byte or less, no UTF-8 or named twice.
+void check_training(const BpeTraining& training);
+
+// The tokenizer: bytes, merges, then the special tokens. Throws InputError also where one of these
+// was learned as a token of the text.
 BpeTokenizer train_bpe(const PieceCounts& pieces, const BpeTraining& training);
 
 }  // namespace xtrain

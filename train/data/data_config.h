@@ -28,7 +28,8 @@ struct DataConfig {
   //   auto      by magic number; without one, raw_u16
   //   raw_u16   uint16 ids and nothing else
   //   headered  a 1,024-byte header: magic 20240520 version 1 (uint16 ids), magic 20240801
-  //             version 7 (uint32 ids), or "BIN.TOK\n" version 1 or 2 (int32 ids)
+  //             version 7 (uint32 ids), or "BIN.TOK\n" version 1 or 2 (int32 ids, with masks of
+  //             targets or without)
   std::string format = "auto";
 
   // Share of the stream, taken from its end, that is held out for validation when there are no
@@ -36,7 +37,8 @@ struct DataConfig {
   // token files, which by custom come with a validation file of their own.
   double val_fraction = -1;
 
-  // A saved vocabulary (JSON) to use instead of the one found from the files. Default none.
+  // A saved vocabulary (JSON) to use instead of the one found from the files: from text itself, or
+  // from what token files tell (token_vocabulary.h). Default none.
   std::string vocab_file;
 
   // Seed of the stories; the same seed tells the same stories. Default 1.

@@ -2,7 +2,8 @@
 
 #include <utf8proc.h>
 
-#include <algorithm>
+#include <bitset>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 
@@ -11,6 +12,51 @@
 
 namespace xtrain {
 namespace {
+
+// No character beyond has a decomposition.
+constexpr uint32_t kCharacters = 0x30000;
+using Characters = std::bitset<kCharacters>;
+
+// The code points of a character's form; the mapping must have room for all that there are.
+size_t decompose(uint32_t character, utf8proc_int32_t (&out)[8]) {
+  int boundary = 0;
+  const auto count = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(character), out, 8,
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &boundary);
+  check(count >= 0 && count <= 8, "normalization: ", utf8proc_errmsg(count));
+  return static_cast<size_t>(count);
+}
+
+// Characters that can change, or change the one before: marks, those that form C spells otherwise,
+// and those that join the one before. All others are in form C wherever they stand (Unicode
+// Standard Annex 15, "Detecting normalization forms").
+Characters find_unstable() {
+  Characters unstable;
+  for (uint32_t character = 0x300; character < kCharacters; ++character) {
+    if (character >= 0xD800 && character < 0xE000) continue;  // surrogates
+    const auto value = static_cast<utf8proc_int32_t>(character);
+    if (utf8proc_get_property(value)->combining_class != 0) unstable[character] = true;
+    utf8proc_int32_t parts[8];
+    const size_t count = decompose(character, parts);
+    if (count == 1 && parts[0] == value) continue;
+    for (size_t i = 1; i < count; ++i) unstable[static_cast<uint32_t>(parts[i])] = true;
+    const auto composed = utf8proc_normalize_utf32(
+        parts, static_cast<utf8proc_ssize_t>(count),
+        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    if (composed != 1 || parts[0] != value) unstable[character] = true;
+  }
+  return unstable;
+}
+
+// `character` is valid UTF-8.
+bool is_stable(std::string_view character) {
+  static const Characters kUnstable = find_unstable();
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (byte(0) < 0xCC) return true;  // below U+0300
+  uint32_t value = byte(0) & (0xFFu >> (character.size() + 1));
+  for (size_t i = 1; i < character.size(); ++i) value = value << 6 | (byte(i) & 0x3Fu);
+  return value < kCharacters && !kUnstable[value];
+}
 
 void append_nfc(std::string_view valid, std::string& out) {
   utf8proc_uint8_t* mapped = nullptr;
@@ -23,22 +69,49 @@ void append_nfc(std::string_view valid, std::string& out) {
   out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
 }
 
+// The end of the stretch from `begin` on that can be brought into form C by itself: a stable
+// character, if one stands there, and what is not stable behind it. `changes`: it may change.
+size_t stretch_end(std::string_view text, size_t begin, bool& changes) {
+  changes = false;
+  size_t at = begin;
+  while (at < text.size()) {
+    const size_t length = utf8_character_length(text.substr(at));
+    const bool stable = length == 0 || is_stable(text.substr(at, length));
+    if (stable && at > begin) return at;
+    if (length == 0) return at + 1;  // a byte that is no character
+    changes = changes || !stable;
+    at += length;
+  }
+  return at;
+}
+
 }  // namespace
 
-// The first character that can change is U+0300, whose first byte is 0xCC.
 bool surely_nfc(std::string_view text) {
-  return std::none_of(text.begin(), text.end(),
-                      [](char c) { return static_cast<unsigned char>(c) >= 0xCC; });
+  bool changes = false;
+  for (size_t at = 0; at < text.size() && !changes;) {
+    if (static_cast<unsigned char>(text[at]) < 0xCC) {
+      ++at;
+    } else {
+      at = stretch_end(text, at, changes);
+    }
+  }
+  return !changes;
 }
 
 std::string to_nfc(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    const size_t valid = valid_utf8_length(text.substr(at));
-    if (valid > 0) append_nfc(text.substr(at, valid), out);
-    at += valid;
-    if (at < text.size()) out += text[at++];
+    bool changes = false;
+    const size_t end = stretch_end(text, at, changes);
+    const std::string_view stretch = text.substr(at, end - at);
+    if (changes) {
+      append_nfc(stretch, out);
+    } else {
+      out += stretch;
+    }
+    at = end;
   }
   return out;
 }

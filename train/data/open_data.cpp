@@ -1,10 +1,7 @@
 #include "train/data/open_data.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,9 +10,11 @@
 
 #include "core/error.h"
 #include "core/mapped_file.h"
+#include "train/data/input_files.h"
 #include "train/data/story_source.h"
 #include "train/data/text_source.h"
 #include "train/data/token_file.h"
+#include "train/data/token_vocabulary.h"
 
 namespace xtrain {
 namespace {
@@ -26,32 +25,6 @@ constexpr double kUsualValFraction = 0.1;
 // Validation stories are numbered far beyond any training story, so that the two never share one
 // and that validation stays the same when the number of training stories changes.
 constexpr int64_t kFirstValStory = int64_t{1} << 40;
-
-std::vector<std::string> expand(const std::vector<std::string>& patterns) {
-  std::vector<std::string> paths;
-  for (const std::string& pattern : patterns) {
-    std::error_code ignored;
-    if (std::filesystem::exists(pattern, ignored)) {  // names may hold the characters of patterns
-      paths.push_back(pattern);
-      continue;
-    }
-    glob_t found{};
-    // A pattern without matches is kept as it is, so that opening it says what is missing.
-    const int status = glob(pattern.c_str(), GLOB_NOSORT | GLOB_NOCHECK, nullptr, &found);
-    std::vector<std::string> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-    globfree(&found);
-    check_input(status == 0, pattern, ": cannot be expanded to file names");
-    std::sort(matches.begin(), matches.end());
-    paths.insert(paths.end(), matches.begin(), matches.end());
-  }
-  return paths;
-}
-
-std::vector<MappedFile> open_files(const std::vector<std::string>& patterns) {
-  std::vector<MappedFile> files;
-  for (const std::string& path : expand(patterns)) files.emplace_back(path);
-  return files;
-}
 
 // The source that "auto" stands for. All files must agree.
 std::string source_kind(const DataConfig& config, const std::vector<MappedFile>& files,
@@ -69,28 +42,27 @@ std::string source_kind(const DataConfig& config, const std::vector<MappedFile>&
 }
 
 Vocabulary chars_of(const std::vector<MappedFile>& files) {
-  std::vector<std::string_view> texts;
-  std::vector<std::string> names;
-  for (const MappedFile& file : files) {
-    texts.push_back(file.text());
-    names.push_back(file.path());
-  }
-  return Vocabulary::chars(texts, names);
+  CharacterSet characters;
+  for (const MappedFile& file : files) characters.add(file.text(), file.path());
+  return Vocabulary::chars(characters);
 }
 
 Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> saved,
                              const std::vector<MappedFile>& files, int64_t vocab_size) {
   if (saved) {
     const bool fits = kind == "tokens" || kind == saved->kind_name() ||
-                      (saved->kind() == Vocabulary::Kind::bytes && kind != "chars");
-    check_input(
-        fits, "data.vocab_file holds a vocabulary of ", saved->kind_name(),
-        ", which does not fit data.source \"", kind, "\"",
-        saved->kind() == Vocabulary::Kind::bpe ? "; turn the text into token files first" : "");
+                      (saved->kind() == Vocabulary::Kind::bytes && kind != "chars") ||
+                      (saved->kind() == Vocabulary::Kind::bpe && kind == "text");
+    check_input(fits, "the vocabulary is of ", saved->kind_name(),
+                ", which does not fit data.source \"", kind, "\"");
     return *std::move(saved);
   }
   if (kind == "chars") return chars_of(files);
   if (kind != "tokens") return Vocabulary::bytes();
+  // A bare number of ids may leave out markers, which the model's own then covers.
+  auto declared = token_vocabulary(files);
+  const bool ids = declared && declared->kind() == Vocabulary::Kind::ids;
+  if (declared && (!ids || declared->size() > vocab_size)) return *std::move(declared);
   check_input(vocab_size > 0, files.front().path(), ": token files do not say how large their ",
               "vocabulary is; give the model's vocab_size or a data.vocab_file");
   return Vocabulary::ids(vocab_size);
@@ -98,7 +70,10 @@ Vocabulary choose_vocabulary(const std::string& kind, std::optional<Vocabulary> 
 
 SourcePtr open_file(MappedFile file, const std::string& kind, const DataConfig& config,
                     const Vocabulary& vocabulary) {
-  if (kind == "chars") return std::make_shared<CharSource>(file, vocabulary);
+  const bool encoded = kind == "text" && vocabulary.kind() == Vocabulary::Kind::bpe;
+  if (kind == "chars" || encoded) {
+    return std::make_shared<EncodedSource>(file.path(), file.text(), vocabulary);
+  }
   if (kind == "text") return std::make_shared<ByteSource>(std::move(file));
   return std::make_shared<TokenFile>(std::move(file), config.format, vocabulary.size());
 }
@@ -121,8 +96,8 @@ Data open_stories(const DataConfig& config, double val_fraction) {
   data.train = std::make_shared<StorySource>(config.stories_seed, 0, config.stories_count);
   const double held_out = val_fraction * static_cast<double>(config.stories_count);
   if (held_out > 0) {
-    data.validation = std::make_shared<StorySource>(config.stories_seed, kFirstValStory,
-                                                    static_cast<int64_t>(std::ceil(held_out)));
+    data.validation =
+        validation_stories(config.stories_seed, static_cast<int64_t>(std::ceil(held_out)));
   }
   return data;
 }
@@ -158,15 +133,19 @@ Data open_file_data(const DataConfig& config, const std::string& kind, double va
 
 }  // namespace
 
-Data open_data(const DataConfig& config, int64_t vocab_size) {
+Data open_data(const DataConfig& config, int64_t vocab_size, const Vocabulary* of_model) {
   check_input(config.val_fraction == -1 || (config.val_fraction >= 0 && config.val_fraction < 1),
               "data.val_fraction must lie in [0, 1), or be -1 for the default; got ",
               config.val_fraction);
-  std::vector<MappedFile> files = open_files(config.train_files);
+  std::vector<MappedFile> files = open_data_files(config.train_files);
   const size_t train_files = files.size();
-  for (MappedFile& file : open_files(config.val_files)) files.push_back(std::move(file));
+  for (MappedFile& file : open_data_files(config.val_files)) files.push_back(std::move(file));
   std::optional<Vocabulary> saved;
+  if (of_model) saved = *of_model;
   if (!config.vocab_file.empty()) saved = Vocabulary::load(config.vocab_file);
+  check_input(!of_model || saved->to_json() == of_model->to_json(), config.vocab_file,
+              ": must be the vocabulary of the model that the run starts from; leave "
+              "data.vocab_file out");
 
   const std::string kind = source_kind(config, files, saved ? &*saved : nullptr);
   check_input(kind == "stories" || kind == "text" || kind == "chars" || kind == "tokens",
@@ -175,6 +154,7 @@ Data open_data(const DataConfig& config, int64_t vocab_size) {
               "\" needs files; data.train_files is empty");
   check_input(kind == "tokens" || config.format == "auto",
               "data.format applies to token files; data.source is \"", kind, "\"");
+  if (of_model && kind == "tokens") check_token_vocabulary(files, *of_model);
   const double fraction = config.val_fraction >= 0 ? config.val_fraction
                           : kind == "tokens"       ? 0
                                                    : kUsualValFraction;
@@ -187,6 +167,16 @@ Data open_data(const DataConfig& config, int64_t vocab_size) {
                                                  train_files, vocabulary);
   data.vocabulary = std::make_shared<Vocabulary>(vocabulary);
   return data;
+}
+
+std::shared_ptr<const TokenSource> validation_stories(uint64_t seed, int64_t count) {
+  return std::make_shared<StorySource>(seed, kFirstValStory, count);
+}
+
+std::vector<MappedFile> open_data_files(const std::vector<std::string>& patterns) {
+  std::vector<MappedFile> files;
+  for (const std::string& path : expand_patterns(patterns)) files.emplace_back(path);
+  return files;
 }
 
 }  // namespace xtrain

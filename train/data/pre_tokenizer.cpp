@@ -3,7 +3,9 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "core/error.h"
 #include "train/data/utf8.h"
@@ -74,7 +76,23 @@ struct FreeCode {
 struct FreeMatch {
   void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
 };
+struct FreeContext {
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+};
 using Match = std::unique_ptr<pcre2_match_data, FreeMatch>;
+using MatchContext = std::unique_ptr<pcre2_match_context, FreeContext>;
+
+// Steps that a match may take. PCRE2's own limit is too low for a run of ten million spaces; one in
+// proportion to the text still ends a pattern that would take for ever.
+MatchContext step_limit(size_t text_bytes) {
+  constexpr size_t kUsual = 10'000'000, kStepsPerByte = 100;
+  if (text_bytes < kUsual / kStepsPerByte) return nullptr;
+  MatchContext context(pcre2_match_context_create(nullptr));
+  check(context != nullptr, "pre-tokenizer: out of memory");
+  pcre2_set_match_limit(context.get(), static_cast<uint32_t>(std::min<size_t>(
+                                           kStepsPerByte * text_bytes, UINT32_MAX)));
+  return context;
+}
 
 }  // namespace
 
@@ -84,7 +102,7 @@ struct PreTokenizer::Compiled {
   bool plain_words = false;  // plain_word_end holds for the pattern
 
   void split_valid(std::string_view text, size_t offset, pcre2_match_data* match,
-                   std::vector<size_t>& ends) const;
+                   pcre2_match_context* context, std::vector<size_t>& ends) const;
 };
 
 PreTokenizer::PreTokenizer(std::string_view pattern, std::string_view where) : pattern_(pattern) {
@@ -104,7 +122,8 @@ PreTokenizer::PreTokenizer(std::string_view pattern, std::string_view where) : p
 
 // `text` is valid UTF-8; ends count from `offset` bytes before it.
 void PreTokenizer::Compiled::split_valid(std::string_view text, size_t offset,
-                                         pcre2_match_data* match, std::vector<size_t>& ends) const {
+                                         pcre2_match_data* match, pcre2_match_context* context,
+                                         std::vector<size_t>& ends) const {
   const auto run = jit ? pcre2_jit_match : pcre2_match;
   const uint32_t options = PCRE2_NOTEMPTY | (jit ? 0u : PCRE2_NO_UTF_CHECK);
   const size_t* found = pcre2_get_ovector_pointer(match);
@@ -115,7 +134,7 @@ void PreTokenizer::Compiled::split_valid(std::string_view text, size_t offset,
       continue;
     }
     const int result = run(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                           options, match, nullptr);
+                           options, match, context);
     check(result >= 0 || result == PCRE2_ERROR_NOMATCH,
           "pre-tokenizer: the pattern fails on a text of ", text.size(),
           " bytes: ", pcre_message(result));
@@ -128,9 +147,10 @@ void PreTokenizer::Compiled::split_valid(std::string_view text, size_t offset,
 
 void PreTokenizer::split(std::string_view text, std::vector<size_t>& ends) const {
   const Match match(pcre2_match_data_create(1, nullptr));
+  const MatchContext context = step_limit(text.size());
   for (size_t at = 0; at < text.size();) {
     const size_t valid = valid_utf8_length(text.substr(at));
-    compiled_->split_valid(text.substr(at, valid), at, match.get(), ends);
+    compiled_->split_valid(text.substr(at, valid), at, match.get(), context.get(), ends);
     at += valid;
     const size_t invalid = at;
     while (at < text.size() && utf8_character_length(text.substr(at)) == 0) ++at;

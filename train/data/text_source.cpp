@@ -13,10 +13,13 @@ void ByteSource::read(int64_t offset, std::span<int32_t> out) const {
   std::copy_n(bytes + offset, out.size(), out.begin());
 }
 
-CharSource::CharSource(const MappedFile& file, const Vocabulary& vocabulary)
-    : name_(file.path()), ids_(vocabulary.encode(file.text(), file.path())) {}
+EncodedSource::EncodedSource(std::string name, std::string_view text, const Vocabulary& vocabulary)
+    : name_(std::move(name)),
+      reader_(vocabulary.kind() == Vocabulary::Kind::chars ? "text, characters as tokens"
+                                                           : "text, byte-pair tokens"),
+      ids_(vocabulary.encode(text, name_)) {}
 
-void CharSource::read(int64_t offset, std::span<int32_t> out) const {
+void EncodedSource::read(int64_t offset, std::span<int32_t> out) const {
   check_range(*this, offset, static_cast<int64_t>(out.size()));
   std::copy_n(ids_.begin() + offset, out.size(), out.begin());
 }

@@ -1,9 +1,10 @@
 #pragma once
-// Text files as tokens: their bytes, or their characters.
+// Text as tokens: their bytes, or the ids that a vocabulary gives them.
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/mapped_file.h"
@@ -25,18 +26,19 @@ class ByteSource : public TokenSource {
   MappedFile file_;
 };
 
-// Each UTF-8 character is a token. Characters have no fixed width, so the ids are kept in memory,
+// Ids of characters or of byte-pair tokens. These have no fixed width, so they are kept in memory,
 // four bytes each.
-class CharSource : public TokenSource {
+class EncodedSource : public TokenSource {
  public:
-  CharSource(const MappedFile& file, const Vocabulary& vocabulary);
+  // `name` is the file, or what stands for it.
+  EncodedSource(std::string name, std::string_view text, const Vocabulary& vocabulary);
   int64_t size() const override { return static_cast<int64_t>(ids_.size()); }
   void read(int64_t offset, std::span<int32_t> out) const override;
   std::string name() const override { return name_; }
-  std::string reader() const override { return "text, characters as tokens"; }
+  std::string reader() const override { return reader_; }
 
  private:
-  std::string name_;
+  std::string name_, reader_;
   std::vector<int32_t> ids_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "ops/cross_entropy/cross_entropy.h"
 
 namespace xtrain {
 namespace {
@@ -34,6 +35,18 @@ bool has_llmc_magic(const MappedFile& file) {
   return file.size() >= 4 && load<int32_t>(file, 0) / 10000 == 2024;
 }
 
+}  // namespace
+
+bool has_token_header(const MappedFile& file) {
+  return has_llmq_magic(file) || has_llmc_magic(file);
+}
+
+bool looks_like_tokens(const MappedFile& file) {
+  return has_token_header(file) || file.path().ends_with(".bin");
+}
+
+namespace {
+
 Layout llmc_layout(const MappedFile& file) {
   const auto magic = load<int32_t>(file, 0), version = load<int32_t>(file, 4);
   const bool wide = magic == 20240801;
@@ -50,32 +63,46 @@ Layout llmc_layout(const MappedFile& file) {
                       count};
 }
 
+// Writers that know nothing of a field leave it as they filled the header, with asterisks.
+constexpr int32_t kUnwritten = 0x2A2A2A2A;
+
 Layout llmq_layout(const MappedFile& file) {
   const auto version = load<int32_t>(file, 8), width = load<int32_t>(file, 12);
+  const auto vocab_size = load<int32_t>(file, 20), masked = load<int32_t>(file, 24);
   check_input(version == 1 || version == 2, file.path(),
               ": BIN.TOK must have version 1 or 2; found ", version);
   check_input(width == 4, file.path(), ": BIN.TOK must have 4 bytes per id; found ", width);
-  check_input(load<int32_t>(file, 24) == 0, file.path(), ": BIN.TOK with masks is not supported");
-  return {"tokens, headered int32 (BIN.TOK)", kHeaderBytes, 4, load<int32_t>(file, 16)};
+  check_input(version == 1 || vocab_size > 0, file.path(),
+              ": BIN.TOK of version 2 must have a vocabulary size above 0; found ", vocab_size);
+  check_input(masked == 0 || masked == 1 || masked == kUnwritten, file.path(),
+              ": BIN.TOK must say 0 or 1 for whether it has masks; found ", masked);
+  return {masked == 1 ? "tokens, headered int32 with masks (BIN.TOK)"
+                      : "tokens, headered int32 (BIN.TOK)",
+          kHeaderBytes,
+          4,
+          load<int32_t>(file, 16),
+          masked == 1,
+          version == 1 ? 0 : vocab_size};
 }
 
 Layout headered_layout(const MappedFile& file) {
-  check_input(has_llmq_magic(file) || has_llmc_magic(file), file.path(),
+  check_input(has_token_header(file), file.path(),
               ": a headered token file must begin with magic 20240520, 20240801 or BIN.TOK; found ",
               file.size() < 4 ? "no magic" : text(load<int32_t>(file, 0)),
               " (use format \"raw_u16\" for a file without header)");
   check_input(file.size() >= kHeaderBytes, file.path(), ": the header must have ", kHeaderBytes,
               " bytes; found ", file.size());
   const Layout layout = has_llmq_magic(file) ? llmq_layout(file) : llmc_layout(file);
-  const int64_t expected = layout.header + layout.width * layout.count;
-  check_input(layout.count >= 0 && file.size() == expected, file.path(), ": the header says ",
-              layout.count, " tokens, so the file must have ", expected, " bytes; found ",
-              file.size(), " (", (file.size() - layout.header) / layout.width, " tokens)");
-  return layout;
+  const int64_t expected = layout.file_bytes();
+  if (layout.count >= 0 && file.size() == expected) return layout;
+  const std::string tokens = text((file.size() - layout.header) / layout.width, " tokens");
+  reject_input(file.path(), ": the header says ", layout.count, " tokens",
+               layout.masked ? " with masks" : "", ", so the file must have ", expected,
+               " bytes; found ", file.size(), layout.masked ? "" : " (" + tokens + ")");
 }
 
 Layout raw_layout(const MappedFile& file) {
-  check_input(!has_llmq_magic(file) && !has_llmc_magic(file), file.path(),
+  check_input(!has_token_header(file), file.path(),
               ": raw uint16 tokens were expected; found the magic number of a headered file (use ",
               "format \"headered\" or \"auto\")");
   check_input(file.size() % 2 == 0, file.path(),
@@ -88,7 +115,7 @@ Layout layout_of(const MappedFile& file, std::string_view format) {
   if (format == "headered") return headered_layout(file);
   check_input(format == "auto", "data.format must be auto, raw_u16 or headered; got \"", format,
               "\"");
-  return has_llmq_magic(file) || has_llmc_magic(file) ? headered_layout(file) : raw_layout(file);
+  return has_token_header(file) ? headered_layout(file) : raw_layout(file);
 }
 
 // Widens ids and returns the largest. An int32 id below 0 is one above 2^31 here.
@@ -106,8 +133,8 @@ uint32_t copy_ids(const char* from, std::span<int32_t> out) {
 
 }  // namespace
 
-bool looks_like_tokens(const MappedFile& file) {
-  return has_llmq_magic(file) || has_llmc_magic(file) || file.path().ends_with(".bin");
+int64_t header_vocab_size(const MappedFile& file) {
+  return has_llmq_magic(file) ? headered_layout(file).vocab_size : 0;
 }
 
 TokenFile::TokenFile(MappedFile file, std::string_view format, int64_t vocab_size)
@@ -116,6 +143,8 @@ TokenFile::TokenFile(MappedFile file, std::string_view format, int64_t vocab_siz
       vocab_size > 0 && vocab_size <= INT32_MAX, file_.path(),
       ": token files do not say what their ids mean; the model's vocab_size must be given (",
       "got ", vocab_size, ")");
+  check_input(layout_.vocab_size <= vocab_size, file_.path(), ": its ids are of a vocabulary of ",
+              layout_.vocab_size, "; the vocabulary in use has ", vocab_size);
 }
 
 void TokenFile::read(int64_t offset, std::span<int32_t> out) const {
@@ -129,6 +158,17 @@ void TokenFile::read(int64_t offset, std::span<int32_t> out) const {
   reject_input(file_.path(), ": token ", offset + (bad - out.begin()), " has id ",
                static_cast<uint32_t>(*bad), "; ids must lie in 0..", vocab_size_ - 1,
                " (vocab_size ", vocab_size_, ")");
+}
+
+void TokenFile::mask_targets(int64_t offset, std::span<int32_t> targets) const {
+  check_range(*this, offset, static_cast<int64_t>(targets.size()));
+  if (!layout_.masked) return;
+  const char* masks = file_.data() + layout_.masks_at();
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const int64_t bit = offset + static_cast<int64_t>(i);
+    const bool counts = (masks[bit / 8] >> (bit % 8)) & 1;
+    if (!counts) targets[i] = kIgnoreIndex;
+  }
 }
 
 }  // namespace xtrain

@@ -23,16 +23,30 @@ JoinedSource::JoinedSource(std::vector<std::shared_ptr<const TokenSource>> parts
   }
 }
 
-void JoinedSource::read(int64_t offset, std::span<int32_t> out) const {
-  check_range(*this, offset, static_cast<int64_t>(out.size()));
+template <class Use>
+void JoinedSource::for_each_piece(int64_t offset, std::span<int32_t> tokens, const Use& use) const {
+  check_range(*this, offset, static_cast<int64_t>(tokens.size()));
   size_t part =
       static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin());
-  for (; !out.empty(); ++part) {
-    const size_t count = std::min(out.size(), static_cast<size_t>(ends_[part] - offset));
-    parts_[part]->read(offset - (ends_[part] - parts_[part]->size()), out.first(count));
+  for (; !tokens.empty(); ++part) {
+    const size_t count = std::min(tokens.size(), static_cast<size_t>(ends_[part] - offset));
+    use(*parts_[part], offset - (ends_[part] - parts_[part]->size()), tokens.first(count));
     offset += static_cast<int64_t>(count);
-    out = out.subspan(count);
+    tokens = tokens.subspan(count);
   }
+}
+
+void JoinedSource::read(int64_t offset, std::span<int32_t> out) const {
+  for_each_piece(offset, out, [](const TokenSource& part, int64_t at, std::span<int32_t> piece) {
+    part.read(at, piece);
+  });
+}
+
+void JoinedSource::mask_targets(int64_t offset, std::span<int32_t> targets) const {
+  for_each_piece(offset, targets,
+                 [](const TokenSource& part, int64_t at, std::span<int32_t> piece) {
+                   part.mask_targets(at, piece);
+                 });
 }
 
 std::string JoinedSource::name() const {
@@ -42,7 +56,15 @@ std::string JoinedSource::name() const {
 }
 
 std::string JoinedSource::reader() const {
-  return parts_.front()->reader();
+  std::vector<std::string> readers;
+  std::string all;
+  for (const auto& part : parts_) {
+    const std::string reader = part->reader();
+    if (std::find(readers.begin(), readers.end(), reader) != readers.end()) continue;
+    all += (readers.empty() ? "" : "; ") + reader;
+    readers.push_back(reader);
+  }
+  return all;
 }
 
 SlicedSource::SlicedSource(std::shared_ptr<const TokenSource> whole, int64_t begin, int64_t end)
@@ -54,6 +76,11 @@ SlicedSource::SlicedSource(std::shared_ptr<const TokenSource> whole, int64_t beg
 void SlicedSource::read(int64_t offset, std::span<int32_t> out) const {
   check_range(*this, offset, static_cast<int64_t>(out.size()));
   whole_->read(begin_ + offset, out);
+}
+
+void SlicedSource::mask_targets(int64_t offset, std::span<int32_t> targets) const {
+  check_range(*this, offset, static_cast<int64_t>(targets.size()));
+  whole_->mask_targets(begin_ + offset, targets);
 }
 
 std::string SlicedSource::name() const {

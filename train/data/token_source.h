@@ -20,6 +20,10 @@ class TokenSource {
   // InputError naming file, offset and id where an id lies outside the vocabulary.
   virtual void read(int64_t offset, std::span<int32_t> out) const = 0;
 
+  // `targets` holds the tokens from `offset` on, as read() gives them. Those that are context only,
+  // whose prediction does not count, become kIgnoreIndex. Without masks all count.
+  virtual void mask_targets(int64_t /*offset*/, std::span<int32_t> /*targets*/) const {}
+
   virtual std::string name() const = 0;    // the file, or what stands for it: for errors
   virtual std::string reader() const = 0;  // how the stream is read: for the log
 
@@ -38,10 +42,15 @@ class JoinedSource : public TokenSource {
   explicit JoinedSource(std::vector<std::shared_ptr<const TokenSource>> parts);
   int64_t size() const override { return ends_.back(); }
   void read(int64_t offset, std::span<int32_t> out) const override;
+  void mask_targets(int64_t offset, std::span<int32_t> targets) const override;
   std::string name() const override;
-  std::string reader() const override;
+  std::string reader() const override;  // those of all parts, each once
 
  private:
+  // Calls use(part, offset in it, tokens) for the pieces of `tokens`, which lie at `offset`.
+  template <class Use>
+  void for_each_piece(int64_t offset, std::span<int32_t> tokens, const Use& use) const;
+
   std::vector<std::shared_ptr<const TokenSource>> parts_;
   std::vector<int64_t> ends_;  // ends_[i]: tokens in parts 0..i
 };
@@ -52,6 +61,7 @@ class SlicedSource : public TokenSource {
   SlicedSource(std::shared_ptr<const TokenSource> whole, int64_t begin, int64_t end);
   int64_t size() const override { return end_ - begin_; }
   void read(int64_t offset, std::span<int32_t> out) const override;
+  void mask_targets(int64_t offset, std::span<int32_t> targets) const override;
   std::string name() const override;
   std::string reader() const override { return whole_->reader(); }
 

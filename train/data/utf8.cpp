@@ -50,6 +50,16 @@ size_t utf8_character_length(std::string_view text) {
   return length > 0 && length <= text.size() && begins_character(text, length) ? length : 0;
 }
 
+bool is_white_space(std::string_view character) {
+  if (character.size() == 1)
+    return character[0] == ' ' || (character[0] >= 9 && character[0] <= 13);
+  if (character.size() == 2) return character == "\u0085" || character == "\u00a0";
+  if (character.size() != 3) return false;
+  return (character >= "\u2000" && character <= "\u200a") || character == "\u1680" ||
+         character == "\u2028" || character == "\u2029" || character == "\u202f" ||
+         character == "\u205f" || character == "\u3000";
+}
+
 size_t valid_utf8_length(std::string_view text) {
   size_t end = 0;
   while (end < text.size()) {

@@ -11,6 +11,9 @@ namespace xtrain {
 // Bytes of the valid character at the start of `text`; 0 where none stands there.
 size_t utf8_character_length(std::string_view text);
 
+// Whether a valid character has Unicode's property White_Space.
+bool is_white_space(std::string_view character);
+
 // Bytes at the start of `text` that are valid UTF-8.
 size_t valid_utf8_length(std::string_view text);
 

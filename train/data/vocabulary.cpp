@@ -86,18 +86,23 @@ Vocabulary Vocabulary::ids(int64_t size) {
   return Vocabulary(Kind::ids, size);
 }
 
-Vocabulary Vocabulary::chars(std::span<const std::string_view> texts,
-                             std::span<const std::string> names) {
-  std::vector<bool> seen(0x110000);
-  for (size_t i = 0; i < texts.size(); ++i) {
-    for (size_t position = 0; position < texts[i].size();) {
-      seen[next_character(texts[i], position, names[i])] = true;
-    }
+void CharacterSet::add(std::string_view text, std::string_view where) {
+  for (size_t position = 0; position < text.size();) {
+    seen_[next_character(text, position, where)] = true;
   }
+}
+
+std::vector<uint32_t> CharacterSet::code_points() const {
+  std::vector<uint32_t> values;
+  for (uint32_t value = 0; value < seen_.size(); ++value) {
+    if (seen_[value]) values.push_back(value);
+  }
+  return values;
+}
+
+Vocabulary Vocabulary::chars(const CharacterSet& characters) {
   Vocabulary vocabulary(Kind::chars, 0);
-  for (uint32_t value = 0; value < seen.size(); ++value) {
-    if (seen[value]) vocabulary.code_points_.push_back(value);
-  }
+  vocabulary.code_points_ = characters.code_points();
   vocabulary.size_ = static_cast<int64_t>(vocabulary.code_points_.size());
   return vocabulary;
 }

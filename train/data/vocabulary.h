@@ -5,8 +5,7 @@
 //          character cut between two tokens comes back whole once both are written.
 //   chars  one id per UTF-8 character, numbered in code point order.
 //   bpe    byte-pair encoding, kept as Hugging Face's tokenizer.json. Any bytes come back, except
-//   where
-//          that file asks for a normalizer.
+//          where that file asks for a normalizer.
 //   ids    numbers whose text is not known; written "17 4 " and read from such a list.
 
 #include <cstdint>
@@ -20,6 +19,17 @@ namespace xtrain {
 
 class BpeTokenizer;
 
+// The characters of UTF-8 texts.
+class CharacterSet {
+ public:
+  // Text that is not UTF-8 is refused with `where` and the byte's offset.
+  void add(std::string_view text, std::string_view where);
+  std::vector<uint32_t> code_points() const;  // ascending
+
+ private:
+  std::vector<bool> seen_ = std::vector<bool>(0x110000);
+};
+
 class Vocabulary {
  public:
   enum class Kind { bytes, chars, bpe, ids };
@@ -27,10 +37,7 @@ class Vocabulary {
   static Vocabulary bytes();
   static Vocabulary ids(int64_t size);
 
-  // The distinct characters of UTF-8 texts; `names` are the files, for errors: text that is not
-  // UTF-8 is refused with the byte's offset.
-  static Vocabulary chars(std::span<const std::string_view> texts,
-                          std::span<const std::string> names);
+  static Vocabulary chars(const CharacterSet& characters);
 
   static Vocabulary bpe(std::shared_ptr<const BpeTokenizer> tokenizer);
 

@@ -1,6 +1,7 @@
 #include "train/data/windows.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -29,8 +30,10 @@ Batch read_batch(const TokenSource& source, int64_t first, int64_t batch_size, i
   batch.targets.reserve(static_cast<size_t>(batch_size) * width);
   std::vector<int32_t> window(width + 1);
   for (int64_t row = 0; row < batch_size; ++row) {
-    source.read(start_of(first + row), window);
+    const int64_t start = start_of(first + row);
+    source.read(start, window);
     batch.inputs.insert(batch.inputs.end(), window.begin(), window.end() - 1);
+    source.mask_targets(start + 1, std::span(window).subspan(1));
     batch.targets.insert(batch.targets.end(), window.begin() + 1, window.end());
   }
   return batch;

@@ -1,6 +1,7 @@
 #pragma once
 // Batches of windows cut from a token source. A window is seq_len inputs and as many targets, the
-// inputs shifted by one, so it reads seq_len + 1 tokens.
+// inputs shifted by one, so it reads seq_len + 1 tokens. A target that the source masks is
+// kIgnoreIndex.
 
 #include <cstdint>
 #include <memory>

@@ -104,6 +104,18 @@ TEST_CASE("bpe_trainer: trained, written and read, it gives the same ids") {
   CHECK(read->decode(after) == "\uFEFF" + text);
 }
 
+TEST_CASE("bpe_trainer: special tokens that are no tokens of their own are refused") {
+  const auto why = [](std::vector<std::string> special) {
+    return rejection([&] { train_bpe(counted("ab ab ab"), {300, 2, special}); });
+  };
+  CHECK(why({"<a>", "<a>"}) == "special token \"<a>\" is named twice");
+  CHECK(why({""}) == "a special token must be valid UTF-8 of more than one byte; got \"\"");
+  CHECK(why({"a"}) == "a special token must be valid UTF-8 of more than one byte; got \"a\"");
+  CHECK(why({"\xFF\xFE"}).starts_with("a special token must be valid UTF-8"));
+  CHECK(why({"ab"}) ==
+        "special token \"ab\" is a word of the text, learned as a token; choose another");
+}
+
 TEST_CASE("bpe_trainer: an empty text and a vocabulary without room are refused") {
   CHECK(rejection([] {
           train_bpe(counted(""), {300, 2});

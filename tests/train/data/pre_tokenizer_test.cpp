@@ -56,6 +56,12 @@ TEST_CASE("pre_tokenizer: what a pattern leaves out is kept, and matches of noth
   CHECK(pieces("b*", "abba") == Pieces{"a", "bb", "a"});
 }
 
+TEST_CASE("pre_tokenizer: millions of equal characters are one piece") {
+  for (const std::string_view pattern : {kGpt2Pattern, kQwen2Pattern, kLlama3Pattern}) {
+    for (const char c : {' ', '\n'}) CHECK(pieces(pattern, std::string(11'000'000, c)).size() == 1);
+  }
+}
+
 TEST_CASE("pre_tokenizer: a pattern that cannot be compiled is refused with the reason") {
   CHECK(rejection([] { PreTokenizer("(a"); }) ==
         "pre-tokenizer: the pattern cannot be compiled: missing closing parenthesis");

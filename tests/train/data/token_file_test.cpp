@@ -15,14 +15,6 @@
 namespace xtrain {
 namespace {
 
-std::string header(int32_t magic, int32_t version, int32_t count) {
-  std::vector<int32_t> words(256);
-  words[0] = magic;
-  words[1] = version;
-  words[2] = count;
-  return packed(words);
-}
-
 std::vector<int32_t> tokens_of(const TokenSource& source) {
   std::vector<int32_t> all(static_cast<size_t>(source.size()));
   source.read(0, all);
@@ -38,19 +30,21 @@ TEST_CASE("token files: each layout is recognised and named") {
   const std::vector<int32_t> ids{5, 0, 50256, 7};
   const std::string narrow = packed(std::vector<uint16_t>{5, 0, 50256, 7});
   const std::string wide = packed(ids);
-  std::vector<int32_t> llmq(256);
-  llmq[2] = 2, llmq[3] = 4, llmq[4] = 4, llmq[5] = 50257;
-  std::string llmq_header = packed(llmq);
-  llmq_header.replace(0, 8, "BIN.TOK\n");
   struct Case {
     std::string file, bytes, reader;
   };
-  for (const Case& c : {Case{"raw.bin", narrow, "tokens, raw uint16"},
-                        Case{"gpt2.bin", header(20240520, 1, 4) + narrow,
-                             "tokens, headered uint16 (magic 20240520, version 1)"},
-                        Case{"llama.dat", header(20240801, 7, 4) + wide,
-                             "tokens, headered uint32 (magic 20240801, version 7)"},
-                        Case{"llmq.bin", llmq_header + wide, "tokens, headered int32 (BIN.TOK)"}}) {
+  for (const Case& c :
+       {Case{"raw.bin", narrow, "tokens, raw uint16"},
+        Case{"gpt2.bin", header(20240520, 1, 4) + narrow,
+             "tokens, headered uint16 (magic 20240520, version 1)"},
+        Case{"llama.dat", header(20240801, 7, 4) + wide,
+             "tokens, headered uint32 (magic 20240801, version 7)"},
+        Case{"llmq.bin", llmq_header({2, 4, 4, 50257, 0}) + wide,
+             "tokens, headered int32 (BIN.TOK)"},
+        Case{"first.bin", llmq_header({1, 4, 4}) + wide, "tokens, headered int32 (BIN.TOK)"},
+        Case{"older.bin", llmq_header({2, 4, 4, 50257}) + wide, "tokens, headered int32 (BIN.TOK)"},
+        Case{"masked.bin", llmq_header({2, 4, 4, 50257, 1}) + wide + '\x05',
+             "tokens, headered int32 with masks (BIN.TOK)"}}) {
     const std::string path = folder.write(c.file, c.bytes);
     CHECK(looks_like_tokens(MappedFile(path)));
     const TokenFile source(MappedFile(path), "auto", 50257);
@@ -112,6 +106,50 @@ TEST_CASE("token files: a wrong magic, version or size is rejected with expected
   CHECK(rejected(raw, "u16") == "data.format must be auto, raw_u16 or headered; got \"u16\"");
 }
 
+TEST_CASE("token files: a BIN.TOK whose fields do not fit is rejected with expected and found") {
+  const TemporaryFolder folder;
+  const std::string ids = packed(counting<int32_t>(9, 256));
+  const auto why = [&](const std::vector<int32_t>& fields, const std::string& data) {
+    const std::string path = folder.write("t.bin", llmq_header(fields) + data);
+    const std::string message = rejected(path, "auto");
+    return message.starts_with(path + ": ") ? message.substr(path.size() + 2) : message;
+  };
+  CHECK(why({3, 4, 9, 256, 0}, ids) == "BIN.TOK must have version 1 or 2; found 3");
+  CHECK(why({2, 2, 9, 256, 0}, ids) == "BIN.TOK must have 4 bytes per id; found 2");
+  CHECK(why({2, 4, 9, 0, 0}, ids) ==
+        "BIN.TOK of version 2 must have a vocabulary size above 0; found 0");
+  CHECK(why({2, 4, 9, 256, 2}, ids) == "BIN.TOK must say 0 or 1 for whether it has masks; found 2");
+  CHECK(why({2, 4, 9, 50258, 0}, ids) ==
+        "its ids are of a vocabulary of 50258; the vocabulary in use has 50257");
+  CHECK(why({2, 4, 9, 50257, 0}, ids) == "accepted");
+  CHECK(why({2, 4, 10, 256, 0}, ids) ==
+        "the header says 10 tokens, so the file must have 1064 bytes; found 1060 (9 tokens)");
+  CHECK(why({2, 4, 9, 256, 1}, ids) ==
+        "the header says 9 tokens with masks, so the file must have 1062 bytes; found 1060");
+  CHECK(why({2, 4, 9, 256, 1}, ids + "abc") ==
+        "the header says 9 tokens with masks, so the file must have 1062 bytes; found 1063");
+  CHECK(why({2, 4, -9, 256, 1}, ids).starts_with("the header says -9 tokens with masks"));
+  CHECK(why({2, 4, 9, 256, 1}, ids + "ab") == "accepted");
+}
+
+TEST_CASE("token files: masked ids are read, and are no targets") {
+  const TemporaryFolder folder;
+  const std::vector<bool> counts{false, true, true, false, false, true, false, true, true, false};
+  const std::string path =
+      folder.write("t.bin", llmq_header({2, 4, 10, 256, 1}) + packed(counting<int32_t>(10, 256)) +
+                                packed_bits(counts));
+  const TokenFile source(MappedFile(path), "auto", 256);
+  std::vector<int32_t> targets(10), part(4);
+  source.read(0, targets);
+  CHECK(targets == counting<int32_t>(10, 10));
+  source.mask_targets(0, targets);
+  CHECK(targets == std::vector<int32_t>{-100, 1, 2, -100, -100, 5, -100, 7, 8, -100});
+  source.read(6, part);
+  source.mask_targets(6, part);
+  CHECK(part == std::vector<int32_t>{-100, 7, 8, -100});
+  CHECK_THROWS_AS(source.mask_targets(7, part), Error);
+}
+
 TEST_CASE("token files: ids outside the vocabulary are rejected with file, offset and id") {
   const TemporaryFolder folder;
   const auto with_id = [&](const char* name, uint16_t id) {
@@ -155,6 +193,24 @@ TEST_CASE("token files: offsets beyond 4 GiB") {
   source.read(tokens - 3, out);
   CHECK(out == std::vector<int32_t>{0, 17, 18});
   CHECK_THROWS_AS(source.read(tokens - 2, out), Error);
+}
+
+TEST_CASE("token files: uint32 ids beyond 4 GiB behind a header") {
+  const TemporaryFolder folder;
+  const int64_t tokens = (int64_t{1} << 30) + 1000;
+  const std::string path =
+      folder.write("big.bin", header(20240801, 7, static_cast<int32_t>(tokens)));
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(1024 + 4 * tokens));
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(1024 + 4 * (tokens - 2));
+    file << packed(std::vector<uint32_t>{128000, 17});
+  }
+  const TokenFile source(MappedFile(path), "auto", 128256);
+  REQUIRE(source.size() == tokens);
+  std::vector<int32_t> out(3);
+  source.read(tokens - 3, out);
+  CHECK(out == std::vector<int32_t>{0, 128000, 17});
 }
 
 TEST_CASE("token files: reading outside the file is an error") {

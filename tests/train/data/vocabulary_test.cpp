@@ -17,8 +17,9 @@ namespace {
 using namespace std::string_literals;
 
 Vocabulary chars_of(std::string_view text) {
-  const std::string name = "a.txt";
-  return Vocabulary::chars(std::span(&text, 1), std::span(&name, 1));
+  CharacterSet characters;
+  characters.add(text, "a.txt");
+  return Vocabulary::chars(characters);
 }
 
 std::string round_trip(const Vocabulary& vocabulary, std::string_view text) {

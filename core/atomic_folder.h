@@ -1,0 +1,29 @@
+#pragma once
+// A folder that appears whole or not at all.
+
+#include <string>
+
+namespace xtrain {
+
+// Files go to "PATH.partial" beside the target. commit() renames it to PATH and forces the entry to
+// disk. Without commit() the destructor removes it; one left behind by a killed process is replaced
+// by the next attempt. Throws InputError when PATH is there already and is not an empty folder, and
+// Error naming the path and the system's reason.
+class AtomicFolder {
+ public:
+  explicit AtomicFolder(const std::string& path);
+  ~AtomicFolder();
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+
+  const std::string& path() const { return partial_; }  // where to write until commit()
+  std::string file(const std::string& name) const;
+  void write(const std::string& name, const std::string& content) const;  // a whole file
+  void commit();
+
+ private:
+  std::string target_, partial_;
+  bool committed_ = false;
+};
+
+}  // namespace xtrain

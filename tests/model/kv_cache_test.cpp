@@ -1,0 +1,177 @@
+#include "model/kv_cache.h"
+
+#include <algorithm>
+
+#include "model/model_checks.h"
+#include "support/rejection.h"
+
+using namespace xtrain;
+
+namespace {
+
+using Rows = std::vector<std::vector<int32_t>>;
+
+Rows random_rows(std::span<const int64_t> lengths, int64_t vocab_size) {
+  const RandomStream stream = random_stream(31, 0, 0);
+  Rows rows;
+  for (size_t b = 0; b < lengths.size(); ++b) {
+    rows.emplace_back(lengths[b]);
+    for (int64_t t = 0; t < lengths[b]; ++t) {
+      rows[b][t] = static_cast<int32_t>(random_below(stream, b, t, vocab_size));
+    }
+  }
+  return rows;
+}
+
+Rows beginnings(const Rows& rows, std::span<const int64_t> lengths) {
+  Rows cut;
+  for (size_t b = 0; b < rows.size(); ++b) {
+    cut.emplace_back(rows[b].begin(), rows[b].begin() + lengths[b]);
+  }
+  return cut;
+}
+
+// One token of each row.
+Tensor tokens_at(const Context& ctx, const Rows& rows, std::span<const int64_t> at) {
+  std::vector<int32_t> ids;
+  for (size_t b = 0; b < rows.size(); ++b) ids.push_back(rows[b][at[b]]);
+  return from_host(ctx, ids, {static_cast<int64_t>(rows.size())});
+}
+
+// The logits behind each prefix of the rows from `first` tokens on: by the cache, and of the whole
+// prefix every time.
+struct BothWays {
+  std::vector<std::vector<double>> cached, full;
+};
+
+BothWays both_ways(const Context& ctx, TinyTransformer& model, const Rows& rows,
+                   std::vector<int64_t> first, int64_t steps, int64_t capacity, const Exec& exec) {
+  BothWays ways;
+  KvCache cache(ctx, model.config(), static_cast<int64_t>(rows.size()), capacity, exec);
+  ways.cached.push_back(as_doubles(ctx, model.prefill(ctx, cache, beginnings(rows, first), exec)));
+  ways.full.push_back(as_doubles(ctx, model.next_logits(ctx, beginnings(rows, first), exec)));
+  for (int64_t n = 0; n < steps; ++n) {
+    const Tensor tokens = tokens_at(ctx, rows, first);
+    ways.cached.push_back(as_doubles(ctx, model.decode(ctx, cache, tokens, exec)));
+    for (int64_t& length : first) ++length;
+    ways.full.push_back(as_doubles(ctx, model.next_logits(ctx, beginnings(rows, first), exec)));
+  }
+  return ways;
+}
+
+}  // namespace
+
+TEST_CASE("one token a pass over a cache gives the bits of whole sequences", "[model]") {
+  constexpr int64_t V = 11, T = 24;
+  const Context ctx = cpu_context(1);
+  for (const auto& [name, config] : small_models(V, T)) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+      TinyTransformer model(ctx, config, dtype, ModelUse::inference);
+      model.initialize(ctx, 3);
+      const std::vector<int64_t> lengths{T, T - 7, T - 3};
+      const Rows rows = random_rows(lengths, V);
+      for (const AttentionKind attention : kBothAttentions) {
+        for (const bool fused : {true, false}) {
+          INFO(name << " in " << dtype << ", attention " << static_cast<int>(attention)
+                    << ", fused " << fused);
+          Exec exec = exec_of(dtype, attention);
+          exec.fused = fused;
+          const BothWays ways = both_ways(ctx, model, rows, {8, 1, 5}, 16, T, exec);
+          CHECK(ways.cached == ways.full);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the bits stay those of whole sequences over many tiles of keys", "[model]") {
+  constexpr int64_t V = 11, T = 300;
+  const Context ctx = cpu_context(1);
+  for (const size_t kind : {0, 3}) {
+    const auto [name, config] = small_models(V, T)[kind];
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      INFO(name << " in " << dtype);
+      TinyTransformer model(ctx, config, dtype, ModelUse::inference);
+      model.initialize(ctx, 3);
+      const std::vector<int64_t> lengths{T, T - 1};
+      const Rows rows = random_rows(lengths, V);
+      for (const int64_t first : {60, 125, 255, 270}) {
+        const Exec exec = exec_of(dtype, AttentionKind::flash);
+        const BothWays ways = both_ways(ctx, model, rows, {first, first - 37}, 12, T, exec);
+        CHECK(ways.cached == ways.full);
+      }
+    }
+  }
+}
+
+TEST_CASE("a row of several has the bits that it has alone", "[model]") {
+  constexpr int64_t V = 11, T = 24;
+  const Context ctx = cpu_context(1);
+  for (const auto& [name, config] : small_models(V, T)) {
+    INFO(name);
+    TinyTransformer model(ctx, config, Dtype::f32, ModelUse::inference);
+    model.initialize(ctx, 3);
+    const std::vector<int64_t> lengths{20, 16, 24}, first{9, 5, 13};
+    const Rows rows = random_rows(lengths, V);
+    const Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
+    const BothWays together = both_ways(ctx, model, rows, first, 11, T, exec);
+    for (size_t b = 0; b < rows.size(); ++b) {
+      // Another capacity, too: what lies behind a row's tokens is not read.
+      const BothWays alone = both_ways(ctx, model, {rows[b]}, {first[b]}, 11, lengths[b], exec);
+      for (size_t n = 0; n < alone.cached.size(); ++n) {
+        const auto begin = together.cached[n].begin() + static_cast<int64_t>(b) * V;
+        CHECK(std::equal(alone.cached[n].begin(), alone.cached[n].end(), begin));
+      }
+    }
+  }
+}
+
+TEST_CASE("a row that ends leaves the others as they are and needs no room", "[model]") {
+  constexpr int64_t V = 11, T = 16;
+  const Context ctx = cpu_context(1);
+  const ModelConfig config = small_models(V, T)[3].config;
+  TinyTransformer model(ctx, config, Dtype::f32, ModelUse::inference);
+  model.initialize(ctx, 3);
+  const Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
+  const Rows rows = random_rows(std::vector<int64_t>{16, 16}, V);
+  const std::vector<int64_t> first{10, 4};
+  const BothWays expected = both_ways(ctx, model, rows, first, 6, T, exec);
+  KvCache cache(ctx, config, 2, T, exec);
+  model.prefill(ctx, cache, beginnings(rows, first), exec);
+  CHECK(cache.length(0) == 10);
+  for (int64_t n = 0; n < 12; ++n) {
+    if (n == 3) cache.end_row(ctx, 0);
+    const std::vector<int64_t> at{std::min<int64_t>(10 + n, 15), 4 + n};
+    const std::vector<double> logits =
+        as_doubles(ctx, model.decode(ctx, cache, tokens_at(ctx, rows, at), exec));
+    if (n < 6)
+      CHECK(std::equal(logits.begin() + V, logits.end(), expected.full[n + 1].begin() + V));
+  }
+  CHECK(cache.length(0) == 0);
+  CHECK(cache.length(1) == 16);
+}
+
+TEST_CASE("tokens beyond a cache or a model are refused before anything runs", "[model]") {
+  constexpr int64_t V = 11, T = 64;
+  const Context ctx = cpu_context(1);
+  const ModelConfig config = small_models(V, T)[1].config;
+  TinyTransformer model(ctx, config, Dtype::f32, ModelUse::inference);
+  model.initialize(ctx, 3);
+  const Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
+  CHECK(rejection([&] { KvCache(ctx, config, 1, 65, exec); }) ==
+        "cache: capacity must lie in 1..64 (model.max_position_embeddings); got 65");
+  CHECK(rejection([&] { KvCache(ctx, config, 1, 0, exec); }).find("got 0") != std::string::npos);
+  KvCache cache(ctx, config, 2, 16, exec);
+  const Rows rows = random_rows(std::vector<int64_t>{16, 17}, V);
+  CHECK(rejection([&] { model.prefill(ctx, cache, rows, exec); }) ==
+        "cache: row 1 holds 0 of 16 tokens; 17 more do not fit");
+  CHECK(cache.length(0) == 0);
+  model.prefill(ctx, cache, Rows{rows[0], {1}}, exec);
+  const Tensor tokens = from_host(ctx, std::vector<int32_t>{1, 1}, {2});
+  CHECK(rejection([&] { model.decode(ctx, cache, tokens, exec); }) ==
+        "cache: row 0 holds 16 of 16 tokens; 1 more do not fit");
+  CHECK(rejection([&] { model.next_logits(ctx, Rows{std::vector<int32_t>(65, 1)}, exec); }) ==
+        "model: sequence length 65 must not exceed model.max_position_embeddings 64");
+  CHECK(rejection([&] { model.next_logits(ctx, Rows{{}}, exec); }) ==
+        "model: every row must hold at least one token");
+}

@@ -1,0 +1,122 @@
+// Continues texts with a model.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <optional>
+
+#include "core/error.h"
+#include "model/hf/special_ids.h"
+#include "model/model_folder.h"
+#include "model/streamed_weights.h"
+#include "model/tiny_transformer.h"
+#include "tools/device.h"
+#include "tools/generate_options.h"
+#include "tools/generate_output.h"
+#include "tools/program.h"
+#include "tools/stop_signals.h"
+#include "train/data/model_vocabulary.h"
+
+namespace xtrain {
+namespace {
+
+std::vector<int32_t> token_ids(const std::vector<int64_t>& ids, int64_t vocab_size,
+                               const std::string& folder) {
+  for (const int64_t id : ids) {
+    check_input(id >= 0 && id < vocab_size, folder, ": special token ids must lie in 0..",
+                vocab_size - 1, "; got ", id);
+  }
+  return {ids.begin(), ids.end()};
+}
+
+std::vector<TextLabel> labels_of(const std::vector<GenerateArguments::Prompt>& prompts,
+                                 int64_t num_samples) {
+  std::vector<TextLabel> labels;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    for (int64_t s = 0; s < num_samples; ++s) {
+      labels.push_back({static_cast<int64_t>(p), s, prompts[p].text, prompts[p].ids});
+    }
+  }
+  return labels;
+}
+
+std::string speed(const char* name, int64_t tokens, double seconds) {
+  char line[96];
+  std::snprintf(line, sizeof(line), "%s %lld tokens in %.3f s, %.4g tokens/s", name,
+                static_cast<long long>(tokens), seconds,
+                seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0);
+  return line;
+}
+
+void report(const Context& ctx, const Generation& generation, int64_t positions) {
+  const GenerateTimes& t = generation.times;
+  std::cerr << speed("prefill", t.prompt_tokens, t.prefill_seconds) << "; "
+            << speed("decode", t.decoded_tokens, t.decode_seconds) << "; peak memory "
+            << ctx.allocator->peak_bytes() / (1 << 20) << " MiB" << std::endl;
+  for (const Continuation& text : generation.texts) {
+    if (text.ending != Ending::context_full) continue;
+    std::cerr << "generate: note: a text ended at the model's " << positions
+              << " positions (max_position_embeddings); with --no-cache the model goes on, seeing "
+                 "the last ones"
+              << std::endl;
+    break;
+  }
+}
+
+int generate_texts(int argc, char** argv) {
+  CLI::App app("Continues texts with a model.", "generate");
+  GenerateArguments arguments(app);
+  if (!parse_arguments(app, argc, argv)) return 0;
+  const Exec exec = arguments.exec();
+  make_file_faults_errors("generate");
+
+  const ModelFolder folder(arguments.model);
+  const ModelConfig& config = folder.config();
+  for (const std::string& key : folder.ignored_keys()) {
+    print_error("generate", "note: " + folder.path() + ": passed over the unknown key " + key);
+  }
+  const Vocabulary vocabulary = model_vocabulary(folder.path(), config.vocab_size).vocabulary;
+  const SpecialIds special = read_special_ids(folder.path());
+  const std::vector<int32_t> end_ids = token_ids(special.end, config.vocab_size, folder.path());
+  std::optional<int32_t> begin;
+  if (special.begin) begin = token_ids({*special.begin}, config.vocab_size, folder.path())[0];
+
+  GenerateOptions options = arguments.options(read_generation_config(folder.path()), end_ids);
+  options.drawable_ids = vocabulary.size();
+  const std::vector<TextLabel> labels =
+      labels_of(arguments.prompts(vocabulary, config.vocab_size, begin), arguments.num_samples());
+  std::vector<TextStart> starts;
+  for (const TextLabel& label : labels) {
+    starts.push_back({label.ids, static_cast<uint64_t>(label.sample)});
+  }
+  const OutputForm form = arguments.json        ? OutputForm::json
+                          : arguments.no_stream ? OutputForm::at_end
+                                                : OutputForm::streamed;
+  GenerateOutput output(std::cout, form, arguments.echo, vocabulary, labels,
+                        arguments.stop_strings);
+
+  const Context ctx = context_on(arguments.device, arguments.threads);
+  const ModelUse model_use = arguments.stream_layers ? ModelUse::streamed : ModelUse::inference;
+  TinyTransformer model(ctx, config, exec.dtype, model_use);
+  std::optional<StreamedWeights> streamed;
+  if (arguments.stream_layers) {
+    streamed.emplace(ctx, folder, model.parameters(), exec.dtype);
+    model.read_tables_from(*streamed);
+  } else {
+    folder.load(ctx, model.parameters());
+  }
+  stop_on_signals();
+  const Generation generation =
+      generate(ctx, model, exec, starts, options, &output, &stop_requested());
+  output.finish(generation);
+  end_on_signals();
+  report(ctx, generation, config.max_position_embeddings);
+  return 0;
+}
+
+}  // namespace
+}  // namespace xtrain
+
+int main(int argc, char** argv) {
+  return xtrain::run_program("generate", [&] { return xtrain::generate_texts(argc, argv); });
+}

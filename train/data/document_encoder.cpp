@@ -1,0 +1,65 @@
+#include "train/data/document_encoder.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+
+namespace xtrain {
+
+using Json = nlohmann::json;
+
+std::string text_of_json(std::string_view line, const std::string& wanted,
+                         const std::string& where) {
+  const std::string field = wanted.empty() ? "text" : wanted;
+  Json json;
+  try {
+    json = Json::parse(line);
+  } catch (const Json::parse_error& error) {
+    reject_input(where, ": is not JSON at byte ", error.byte, " of the line");
+  }
+  check_input(json.is_object(), where, ": must be a JSON object; it is of type ", json.type_name());
+  const auto found = json.find(field);
+  check_input(found != json.end(), where, ": has no member \"", field, "\"");
+  check_input(found->is_string(), where, ": member \"", field,
+              "\" must be a string; it is of type ", found->type_name());
+  return std::move(found->get_ref<std::string&>());
+}
+
+DocumentEncoder::DocumentEncoder(std::shared_ptr<const Vocabulary> vocabulary, Markers markers,
+                                 std::string jsonl_field, const DocumentReader& reader)
+    : vocabulary_(std::move(vocabulary)),
+      markers_(markers),
+      jsonl_field_(std::move(jsonl_field)),
+      reader_(reader) {
+  if (vocabulary_->tokenizer()) bpe_.emplace(vocabulary_->tokenizer());
+}
+
+void DocumentEncoder::encode_text(std::string_view text, const DocumentPart& part,
+                                  std::vector<int32_t>& ids) {
+  if (bpe_) return bpe_->encode(text, ids, markers_);
+  if (vocabulary_->kind() == Vocabulary::Kind::bytes) {
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return;
+  }
+  const auto more =
+      vocabulary_->encode(text, part.json ? reader_.where(part.from)
+                                          : reader_.file_name(part.from) + ", from byte " +
+                                                std::to_string(part.from.offset) + " on");
+  ids.insert(ids.end(), more.begin(), more.end());
+}
+
+void DocumentEncoder::encode(const DocumentBatch& batch, EncodedBatch& out) {
+  out.ids.clear();
+  out.parts.clear();
+  const std::string_view all = batch.text;
+  for (const DocumentPart& part : batch.parts) {
+    std::string_view text = all.substr(part.begin, part.end - part.begin);
+    std::string parsed;
+    if (part.json) text = parsed = text_of_json(text, jsonl_field_, reader_.where(part.from));
+    encode_text(text, part, out.ids);
+    out.parts.push_back({out.ids.size(), static_cast<int64_t>(text.size())});
+  }
+}
+
+}  // namespace xtrain

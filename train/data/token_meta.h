@@ -1,0 +1,27 @@
+#pragma once
+// What token files, or files beside them, say about the meaning of their ids.
+//
+//   meta.json   beside raw files, as nanoGPT's meta.pkl has it: "vocab_size", and "itos" (a list of
+//               characters, or an object from id to character) or "stoi" (from character to id), or
+//               both. Without the two it gives the number of ids alone. tools/nanogpt_meta.py makes
+//               it of a meta.pkl: a pickle is a program, which is not run here.
+//   BIN.TOK     of version 2 has the number of ids in its header.
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/mapped_file.h"
+#include "train/data/vocabulary.h"
+
+namespace xtrain {
+
+// The vocabulary of meta.json, which lies at `where`. Throws InputError naming it and what is
+// wrong.
+Vocabulary parse_nanogpt_meta(std::string_view json, const std::string& where);
+
+// What the files declare, none where they say nothing. Throws InputError naming the files where two
+// do not agree, and a meta.pkl without meta.json.
+std::optional<Vocabulary> declared_vocabulary(std::span<const MappedFile> files);
+
+}  // namespace xtrain
