@@ -56,6 +56,26 @@ void Allocator::free(void* block, int64_t bytes) {
   return_block(block, bytes);
 }
 
+KeptAllocator::~KeptAllocator() {
+  for (const Block& block : blocks_) source_->free(block.address, block.bytes);
+}
+
+void* KeptAllocator::take_block(int64_t bytes) {
+  if (auto& same = free_[bytes]; !same.empty()) {
+    void* block = same.back();
+    same.pop_back();
+    return block;
+  }
+  check(!closed_, "allocator: recorded work must ask for the memory of the run before it; it asks ",
+        "for ", bytes, " bytes more");
+  blocks_.push_back({source_->allocate(bytes), bytes});
+  return blocks_.back().address;
+}
+
+void KeptAllocator::return_block(void* block, int64_t bytes) {
+  free_[bytes].push_back(block);
+}
+
 CpuAllocator::~CpuAllocator() {
   release_cached();
 }

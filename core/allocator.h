@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace xtrain {
@@ -56,6 +57,31 @@ class CpuAllocator : public Allocator {
   std::mutex mutex_;
   std::map<int64_t, std::vector<void*>> cached_;  // by block size
   int64_t cached_bytes_ = 0;
+};
+
+// Blocks of another allocator that stay here until this one ends, so that work which was recorded
+// (Queue::record_work) finds its memory as it was. Freed blocks are handed out again by their size,
+// the last one first: work that asks for the same sizes in the same order gets the same blocks.
+class KeptAllocator final : public Allocator {
+ public:
+  explicit KeptAllocator(std::shared_ptr<Allocator> source) : source_(std::move(source)) {}
+  ~KeptAllocator() override;
+
+  // From now on there are only the blocks that were asked for before; asking for more is an Error.
+  void close() { closed_ = true; }
+
+ private:
+  struct Block {
+    void* address;
+    int64_t bytes;
+  };
+  void* take_block(int64_t bytes) override;
+  void return_block(void* block, int64_t bytes) override;
+
+  const std::shared_ptr<Allocator> source_;
+  std::map<int64_t, std::vector<void*>> free_;  // by size
+  std::vector<Block> blocks_;
+  bool closed_ = false;
 };
 
 }  // namespace xtrain

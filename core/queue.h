@@ -3,6 +3,7 @@
 // queue; on a GPU the host goes on at once and waits only where it asks to.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace xtrain {
@@ -13,6 +14,13 @@ class Event {
   virtual ~Event() = default;
   // Returns when all work before the point is done. Errors as Queue::synchronize.
   virtual void wait() = 0;
+};
+
+// Work that was recorded once and can be run any number of times.
+class RecordedWork {
+ public:
+  virtual ~RecordedWork() = default;
+  virtual void run() = 0;
 };
 
 class Queue {
@@ -26,6 +34,13 @@ class Queue {
   virtual void copy_out(const void* device, void* host, int64_t bytes) = 0;
 
   virtual std::unique_ptr<Event> record() = 0;
+
+  // Takes down what `work` puts into the queue, without running it; a GPU then starts it all by one
+  // call of the host. Numbers that the host passes by value stay as they are, and so does memory:
+  // work allocates from a KeptAllocator that it has run with before. It must not wait for the
+  // device, nor copy from or to the host. The queue must outlive the result. Where nothing can be
+  // taken down (the CPU, a GPU whose launches are waited for) run() calls `work` each time.
+  virtual std::unique_ptr<RecordedWork> record_work(std::function<void()> work);
   // Returns when all work is done. Error for a fault that a kernel has met since the last call,
   // such as an index out of range: kernels of a GPU cannot throw where they run.
   virtual void synchronize() = 0;

@@ -40,7 +40,7 @@ void KvCache::end_row(const Context& ctx, int64_t row) {
   fill(ctx, lengths_.slice(0, row, 1), 0.0);
 }
 
-void KvCache::begin(const Context& ctx, std::span<const int64_t> counts) {
+void KvCache::plan(const Context& ctx, std::span<const int64_t> counts) {
   check(counts.size() == held_.size(), "cache: ", held_.size(), " rows need as many counts; got ",
         counts.size());
   for (size_t row = 0; row < counts.size(); ++row) {
@@ -48,17 +48,20 @@ void KvCache::begin(const Context& ctx, std::span<const int64_t> counts) {
                 " of ", capacity_, " tokens; ", counts[row], " more do not fit");
   }
   set_added(ctx, counts);
+  for (size_t row = 0; row < counts.size(); ++row) held_[row] += counts[row];
+}
+
+void KvCache::plan_one(const Context& ctx) {
+  std::vector<int64_t> counts(held_.size());
+  for (size_t row = 0; row < counts.size(); ++row) counts[row] = ended_[row] ? 0 : 1;
+  plan(ctx, counts);
+}
+
+void KvCache::begin(const Context& ctx) {
   add_counts(ctx, lengths_, added_, ends_);
 }
 
-void KvCache::begin_one(const Context& ctx) {
-  std::vector<int64_t> counts(held_.size());
-  for (size_t row = 0; row < counts.size(); ++row) counts[row] = ended_[row] ? 0 : 1;
-  begin(ctx, counts);
-}
-
 void KvCache::finish(const Context& ctx) {
-  for (size_t row = 0; row < held_.size(); ++row) held_[row] += adding_[row];
   copy(ctx, ends_, lengths_);
 }
 

@@ -42,13 +42,16 @@ class KvCache {
   // results without meaning.
   void end_row(const Context& ctx, int64_t row);
 
-  // --- a pass, as the model calls it ---
+  // --- a pass, as the model calls it: what it brings is planned, by the host; then begin, the
+  // layers' appends and finish work on the device, which may be recorded for passes of one token
+  // ---
 
-  // The next pass brings counts[b] tokens to row b. InputError naming row and lengths where one has
-  // no room for them; nothing has changed then.
-  void begin(const Context& ctx, std::span<const int64_t> counts);
-  // The next pass brings one token to every row that has not ended.
-  void begin_one(const Context& ctx);
+  // The next pass brings counts[b] tokens to row b, which the row is counted to hold from now on.
+  // InputError naming row and lengths where one has no room for them; nothing has changed then.
+  void plan(const Context& ctx, std::span<const int64_t> counts);
+  // One token to every row that has not ended.
+  void plan_one(const Context& ctx);
+  void begin(const Context& ctx);
   // The tokens of the pass are held.
   void finish(const Context& ctx);
 

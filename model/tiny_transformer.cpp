@@ -151,7 +151,8 @@ Tensor TinyTransformer::prefill(const Context& ctx, KvCache& cache,
                                 std::span<const std::vector<int32_t>> rows, const Exec& exec) {
   const PaddedRows all = padded(ctx, rows);
   check_inputs(all.inputs, exec);
-  cache.begin(ctx, all.lengths);
+  cache.plan(ctx, all.lengths);
+  cache.begin(ctx);
   const Tensor positions = counted_positions(ctx, all.inputs.size(0), all.inputs.size(1));
   const Pass pass = cached_pass(ctx, cache, positions, exec);
   const Tensor logits = logits_behind(ctx, hidden(pass, all.inputs, &cache).value, all.last);
@@ -161,10 +162,16 @@ Tensor TinyTransformer::prefill(const Context& ctx, KvCache& cache,
 
 Tensor TinyTransformer::decode(const Context& ctx, KvCache& cache, const Tensor& tokens,
                                const Exec& exec) {
+  cache.plan_one(ctx);
+  return decode_planned(ctx, cache, tokens, exec);
+}
+
+Tensor TinyTransformer::decode_planned(const Context& ctx, KvCache& cache, const Tensor& tokens,
+                                       const Exec& exec) {
   const int64_t B = cache.rows();
   const Tensor inputs = tokens.reshape({B, 1});
   check_inputs(inputs, exec);
-  cache.begin_one(ctx);
+  cache.begin(ctx);
   const Pass pass = cached_pass(ctx, cache, cache.lengths().reshape({B, 1}), exec);
   const Tensor x = hidden(pass, inputs, &cache).value.reshape({B, config_.hidden_size});
   const Tensor logits = head_product(ctx, x);

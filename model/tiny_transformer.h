@@ -68,10 +68,15 @@ class TinyTransformer {
   // One more token [B] i32 for each row of the cache that has not ended; for a row that has, any
   // id. Beside `tokens` and the cache nothing is read that changes from token to token.
   Tensor decode(const Context& ctx, KvCache& cache, const Tensor& tokens, const Exec& exec);
+  // The part of decode behind KvCache::plan_one, which can be recorded (model/decoder.h).
+  Tensor decode_planned(const Context& ctx, KvCache& cache, const Tensor& tokens, const Exec& exec);
 
   // Embeddings and head are asked of `tables` from now on, which must outlive the model's passes;
   // only next_logits, prefill and decode can be had then.
   void read_tables_from(TableReader& tables) { tables_ = &tables; }
+
+  // Whether a pass reads weights from the host.
+  bool is_streamed() const { return tables_ != nullptr; }
 
   const ModelConfig& config() const { return config_; }
   ParameterSet& parameters() { return parameters_; }

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <utility>
 
 #include "core/queue.h"
 
@@ -22,7 +23,20 @@ class CpuQueue final : public Queue {
   void synchronize() override {}
 };
 
+class RepeatedWork final : public RecordedWork {
+ public:
+  explicit RepeatedWork(std::function<void()> work) : work_(std::move(work)) {}
+  void run() override { work_(); }
+
+ private:
+  std::function<void()> work_;
+};
+
 }  // namespace
+
+std::unique_ptr<RecordedWork> Queue::record_work(std::function<void()> work) {
+  return std::make_unique<RepeatedWork>(std::move(work));
+}
 
 std::shared_ptr<Queue> cpu_queue() {
   return std::make_shared<CpuQueue>();

@@ -1,5 +1,7 @@
 #include "core/cuda/queue_cuda.h"
 
+#include <utility>
+
 #include "core/cuda/check.h"
 #include "core/cuda/gemm_cublaslt.h"
 #include "core/error.h"
@@ -24,6 +26,35 @@ class CudaEvent final : public Event {
  private:
   CudaQueue& queue_;
   cudaEvent_t event_ = nullptr;
+};
+
+// A graph of the driver.
+class CudaGraph final : public RecordedWork {
+ public:
+  CudaGraph(cudaStream_t stream, const std::function<void()>& work) : stream_(stream) {
+    XT_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    cudaGraph_t graph = nullptr;
+    try {
+      work();
+    } catch (...) {
+      cudaStreamEndCapture(stream_, &graph);
+      if (graph) cudaGraphDestroy(graph);
+      cudaGetLastError();
+      throw;
+    }
+    XT_CUDA(cudaStreamEndCapture(stream_, &graph));
+    const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    XT_CUDA(status);
+  }
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  void run() override { XT_CUDA(cudaGraphLaunch(graph_, stream_)); }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t graph_ = nullptr;
 };
 
 GpuProperties read_properties(int device) {
@@ -89,6 +120,11 @@ void CudaQueue::copy_out(const void* device, void* host, int64_t bytes) {
 
 std::unique_ptr<Event> CudaQueue::record() {
   return std::make_unique<CudaEvent>(*this);
+}
+
+std::unique_ptr<RecordedWork> CudaQueue::record_work(std::function<void()> work) {
+  if (wait_after_launch_) return Queue::record_work(std::move(work));
+  return std::make_unique<CudaGraph>(stream_, work);
 }
 
 void CudaQueue::synchronize() {

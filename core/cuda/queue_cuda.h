@@ -33,6 +33,7 @@ class CudaQueue final : public Queue {
   void copy_in(const void* host, void* device, int64_t bytes) override;
   void copy_out(const void* device, void* host, int64_t bytes) override;
   std::unique_ptr<Event> record() override;
+  std::unique_ptr<RecordedWork> record_work(std::function<void()> work) override;
   void synchronize() override;
 
   cudaStream_t stream() const { return stream_; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "core/error.h"
@@ -135,4 +136,27 @@ TEST_CASE("tensors give their memory back with their last view", "[core]") {
   view = Tensor();
   CHECK(ctx.allocator->current_bytes() == 0);
   CHECK(ctx.allocator->peak_bytes() == 800);
+}
+
+TEST_CASE("a kept block is handed out again until its allocator ends", "[core]") {
+  const auto source = std::make_shared<CpuAllocator>();
+  {
+    KeptAllocator kept(source);
+    void* const a = kept.allocate(1000);
+    void* const b = kept.allocate(1000);
+    kept.free(a, 1000);
+    kept.free(b, 1000);
+    CHECK(source->current_bytes() == 2000);
+    CHECK(kept.current_bytes() == 0);
+    kept.close();
+    CHECK(kept.allocate(1000) == b);  // the last one first
+    CHECK(kept.allocate(1000) == a);
+    CHECK_THROWS_WITH(kept.allocate(1000),
+                      "allocator: recorded work must ask for the memory of the run before it; it "
+                      "asks for 1000 bytes more");
+    CHECK_THROWS_AS(kept.allocate(999), Error);
+    kept.free(a, 1000);
+    kept.free(b, 1000);
+  }
+  CHECK(source->current_bytes() == 0);
 }

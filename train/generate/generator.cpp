@@ -6,6 +6,7 @@
 
 #include "core/copy.h"
 #include "core/error.h"
+#include "model/decoder.h"
 
 namespace xtrain {
 namespace {
@@ -99,6 +100,7 @@ class Generator {
     // max_new_tokens may be as large as the user likes.
     const int64_t room = std::min(options_.max_new_tokens, context_length_ - longest);
     cache_.emplace(ctx_, model_.config(), count(), longest + room, exec_);
+    decoder_.emplace(ctx_, model_, *cache_, exec_);
     const Tensor logits = model_.prefill(ctx_, *cache_, texts_, exec_);
     take_logits(logits, all_texts());
   }
@@ -114,8 +116,7 @@ class Generator {
     if (!cached.empty()) {
       std::vector<int32_t> tokens;
       for (const auto& text : texts_) tokens.push_back(text.back());
-      const Tensor ids = from_host(ctx_, tokens, {count()});
-      take_logits(model_.decode(ctx_, *cache_, ids, exec_), all_texts());
+      take_logits(decoder_->decode(tokens), all_texts());
     }
     if (!windows.empty()) read_windows(windows);
   }
@@ -190,6 +191,7 @@ class Generator {
   Rows texts_;  // prompt and new tokens
   std::vector<bool> running_;
   std::optional<KvCache> cache_;
+  std::optional<Decoder> decoder_;
   std::vector<double> logits_;
   int64_t drawn_ = 0;  // in the last round, ends included
   Generation result_;

@@ -1,0 +1,15 @@
+#include "model/decoder_checks.h"
+#include "support/gpu.h"
+
+using namespace xtrain;
+
+TEST_CASE("a recorded token on the GPU has the bits of a pass", "[cuda]") {
+  for (const auto& [name, config] : small_models(11, 60)) {
+    for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+      for (const AttentionKind attention : kBothAttentions) {
+        INFO(name << " in " << dtype << ", attention " << static_cast<int>(attention));
+        check_decoder(test_cuda_context(), config, exec_of(dtype, attention));
+      }
+    }
+  }
+}
