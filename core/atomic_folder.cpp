@@ -42,9 +42,7 @@ std::string AtomicFolder::file(const std::string& name) const {
 }
 
 void AtomicFolder::write(const std::string& name, const std::string& content) const {
-  AtomicFile file(this->file(name));
-  file.write(content);
-  file.commit();
+  write_file(file(name), content);
 }
 
 void AtomicFolder::commit() {

@@ -99,9 +99,7 @@ int train_tokenizer(int argc, char** argv) {
   std::cout << counts.pieces().size() << " different pieces\n";
   const BpeTokenizer tokenizer = train_bpe(counts, a.training);
   const std::string path = output_path(a.out);
-  AtomicFile file(path);
-  file.write(to_tokenizer_json(tokenizer));
-  file.commit();
+  write_file(path, to_tokenizer_json(tokenizer));
   if (tokenizer.size() < a.training.vocab_size) {
     std::cerr << "train_tokenizer: the text has pairs for " << tokenizer.size() << " tokens only; "
               << a.training.vocab_size << " were asked for\n";

@@ -75,12 +75,6 @@ void write_tensors(const Context& ctx, const std::string& path,
   writer.finish();
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  AtomicFile file(path.string());
-  file.write(text);
-  file.commit();
-}
-
 Json manifest_entry(const fs::path& path) {
   const MappedFile file(path.string());
   return {{"bytes", file.bytes().size()}, {"xxh3_64", checksum_of(file.bytes())}};
@@ -94,7 +88,7 @@ void write_manifest(const fs::path& folder) {
   std::sort(names.begin(), names.end());
   Json files = Json::object();
   for (const std::string& name : names) files[name] = manifest_entry(folder / name);
-  write_text(folder / kManifest, Json{{"files", files}}.dump(2) + "\n");
+  write_file((folder / kManifest).string(), Json{{"files", files}}.dump(2) + "\n");
 }
 
 // A folder that is gone when the scope is left, however it is left.
@@ -212,8 +206,8 @@ std::string save_checkpoint(const Context& ctx, const std::string& folder,
                   {"tokens", state.tokens},
                   {"seq_len", state.seq_len},
                   {"seed", state.seed}};
-  write_text(partial / kState, json.dump(2) + "\n");
-  for (const auto& [name, content] : files) write_text(partial / name, content);
+  write_file((partial / kState).string(), json.dump(2) + "\n");
+  for (const auto& [name, content] : files) write_file((partial / name).string(), content);
   write_manifest(partial);
   publish(partial, target);
   return target.string();

@@ -26,12 +26,6 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kProgress = "progress.json";
 constexpr const char* kKind = "xtrain tokens";
 
-void write_file(const std::string& path, std::string_view content) {
-  AtomicFile file(path);
-  file.write(content);
-  file.commit();
-}
-
 Json to_json(const std::vector<FinishedShard>& shards) {
   auto list = Json::array();
   for (const FinishedShard& shard : shards) {
