@@ -7,9 +7,9 @@
 #include "core/error.h"
 #include "model/model_folder.h"
 #include "tools/device.h"
-#include "tools/eval_progress.h"
 #include "tools/evaluate_report.h"
 #include "tools/program.h"
+#include "tools/progress_line.h"
 #include "tools/stop_signals.h"
 #include "train/data/model_vocabulary.h"
 #include "train/eval/eval_data.h"
@@ -95,7 +95,7 @@ void note_ignored_keys(const ModelFolder& folder) {
 
 CorpusReport evaluate_corpus(const Context& ctx, TinyTransformer& model, const TokenSource& source,
                              const Vocabulary& vocabulary, const CorpusLossOptions& options) {
-  EvalLine line("tokens");
+  ProgressLine line("tokens");
   const CorpusLoss loss = corpus_loss(ctx, model, source, vocabulary, options,
                                       [&](int64_t done, int64_t all) { line.show(done, all); });
   return {source.name(),
@@ -109,7 +109,7 @@ CorpusReport evaluate_corpus(const Context& ctx, TinyTransformer& model, const T
 MultipleChoiceReport evaluate_choices(const Context& ctx, TinyTransformer& model,
                                       const MultipleChoiceSet& set, int64_t vocab_size,
                                       const CorpusLossOptions& options) {
-  EvalLine line("examples");
+  ProgressLine line("examples");
   const MultipleChoiceScore score = score_multiple_choice(
       ctx, model, set, vocab_size, {options.batch_size, options.seq_len, options.exec},
       [&](int64_t done, int64_t all) { line.show(done, all); });

@@ -131,7 +131,7 @@ int report(const Arguments& a, const TokenizeResult& result, Seconds time) {
 }
 
 TokenizeResult run(const TokenizerFile& tokenizer, const TokenizeOptions& options, Seconds& time) {
-  ProgressLine line;
+  ProgressLine line("MB", 1e6);
   const std::clock_t begin = std::clock();
   TokenizeResult result =
       tokenize(tokenizer, options, stop_requested(), [&](const TokenizeProgress& progress) {

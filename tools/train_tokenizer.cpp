@@ -75,7 +75,7 @@ PieceCounts count(const Arguments& a, int threads) {
     total += file.bytes;
     known = known && !file.stream;
   }
-  ProgressLine line;
+  ProgressLine line("MB", 1e6);
   PieceCounts counts =
       count_documents(files, a.documents, PreTokenizer(pattern_of(a.pattern), "--pattern"), threads,
                       stop_requested(), [&](const ReadPosition& position) {
