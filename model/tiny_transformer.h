@@ -11,7 +11,7 @@
 #include "model/config.h"
 #include "model/exec.h"
 #include "model/layers.h"
-#include "model/streamed_weights.h"
+#include "model/table_reader.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
 namespace xtrain {
