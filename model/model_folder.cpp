@@ -44,12 +44,6 @@ std::vector<int64_t> sizes_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-std::string shown(const std::vector<int64_t>& sizes) {
-  std::string all = "(";
-  for (size_t i = 0; i < sizes.size(); ++i) all += text(i == 0 ? "" : ", ", sizes[i]);
-  return all + ")";
-}
-
 }  // namespace
 
 std::string find_model_folder(const std::string& path) {
@@ -119,7 +113,7 @@ void ModelFolder::check_tensors() const {
                   " is missing; the config needs it",
                   piece.tensor == "lm_head.weight" ? ", since tie_word_embeddings is false" : "");
       check_input(entry->shape == sizes_of(piece.shape), tensors_.path(), ": tensor ", piece.tensor,
-                  " has shape ", shown(entry->shape), "; the config needs ", piece.shape);
+                  " has shape ", shape_text(entry->shape), "; the config needs ", piece.shape);
       check_input(element_type_from_name(entry->dtype).has_value(), tensors_.path(), ": tensor ",
                   piece.tensor, " is of ", entry->dtype, "; it must be F64, F32, BF16 or F16");
     }

@@ -138,7 +138,7 @@ std::string recast_config(const std::string& path, std::optional<ElementType> dt
 
 // --- describing ----------------------------------------------------------------------------------
 
-std::string shape_text(const std::vector<int64_t>& shape) {
+std::string sizes_text(const std::vector<int64_t>& shape) {
   std::string all;
   for (const int64_t size : shape) all += text(all.empty() ? "" : " x ", size);
   return all.empty() ? "scalar" : all;
@@ -150,7 +150,7 @@ std::string tensor_lines(const std::deque<SafetensorsFile>& files) {
   for (const SafetensorsFile& file : files) {
     lines += text("\n", fs::path(file.path()).filename().string(), "\n");
     for (const SafetensorsEntry& entry : file.entries()) {
-      lines += text("  ", entry.name, "  ", entry.dtype, "  ", shape_text(entry.shape), "  ",
+      lines += text("  ", entry.name, "  ", entry.dtype, "  ", sizes_text(entry.shape), "  ",
                     entry.bytes.size(), " bytes\n");
       bytes += static_cast<int64_t>(entry.bytes.size());
       ++count;
