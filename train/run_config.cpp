@@ -275,12 +275,6 @@ std::string run_config_to_json(RunConfig run) {
   return config_to_json(config_sections(run));
 }
 
-RunConfig read_run_config(const std::string& path) {
-  ConfigReader reader;
-  reader.add_file(path);
-  return resolve_run_config(reader);
-}
-
 int64_t micro_steps(const TrainConfig& train, int64_t replicas) {
   if (!train.total_batch_size) return train.grad_accum_steps.value_or(1);
   const int64_t tokens = train.batch_size * train.seq_len * replicas;
