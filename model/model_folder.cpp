@@ -69,8 +69,7 @@ ModelFolder::ModelFolder(const std::string& path)
 void ModelFolder::read_config() {
   const std::string path = (fs::path(path_) / kConfig).string();
   const MappedFile file(path);
-  check_json_object(file.text(), path);
-  const Json json = Json::parse(without_byte_order_mark(file.text()));
+  const Json json = Json::parse(checked_json_object(file.text(), path));
   is_hugging_face_ = json.contains("model_type");
   if (is_hugging_face_) {
     HuggingFaceConfig read = read_hugging_face_config(file.text(), path);
