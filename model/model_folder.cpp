@@ -94,6 +94,14 @@ void ModelFolder::read_config() {
   check_input(config_.vocab_size > 0, path, ": model.vocab_size must be at least 1; got 0");
 }
 
+std::vector<std::string> ModelFolder::notes() const {
+  std::vector<std::string> notes;
+  for (const std::string& key : ignored_keys_) {
+    notes.push_back(text(path_, "/", kConfig, ": key ", key, " is not known; passed over"));
+  }
+  return notes;
+}
+
 bool ModelFolder::has_prefix() const {
   const std::string prefix = hugging_face_prefix(config_.model_type);
   const auto& entries = tensors_.entries();

@@ -31,8 +31,9 @@ class ModelFolder {
   const std::string& path() const { return path_; }
   bool is_hugging_face() const { return is_hugging_face_; }
   const ModelConfig& config() const { return config_; }
-  // Keys of a Hugging Face config that are not known and were passed over.
-  const std::vector<std::string>& ignored_keys() const { return ignored_keys_; }
+  // What the user should judge: a line for each key of the config that is not known here and was
+  // passed over.
+  std::vector<std::string> notes() const;
 
   // Fills every parameter, cast to its dtype, on its device. InputError when the set is that of
   // another model, or when a tied model has a head that is not its embedding.

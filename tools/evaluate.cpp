@@ -86,13 +86,6 @@ std::string device_text(const Context& ctx) {
   return text(ctx.device, " with ", ctx.threads, ctx.threads == 1 ? " thread" : " threads");
 }
 
-void note_ignored_keys(const ModelFolder& folder) {
-  for (const std::string& key : folder.ignored_keys()) {
-    std::cerr << "evaluate: note: " << folder.path() << "/config.json: the key " << key
-              << " is not known and was passed over\n";
-  }
-}
-
 CorpusReport evaluate_corpus(const Context& ctx, TinyTransformer& model, const TokenSource& source,
                              const Vocabulary& vocabulary, const CorpusLossOptions& options) {
   ProgressLine line("tokens");
@@ -133,7 +126,7 @@ int evaluate(int argc, char** argv) {
   // Everything is opened and checked before the weights are read.
   const ModelFolder folder(o.model);
   const ModelConfig& config = folder.config();
-  note_ignored_keys(folder);
+  for (const std::string& note : folder.notes()) print_error("evaluate", "note: " + note);
   const ModelVocabulary found = model_vocabulary(folder.path(), config.vocab_size);
   const Vocabulary& vocabulary = found.vocabulary;
   CorpusLossOptions options = o.corpus;

@@ -72,9 +72,7 @@ int generate_texts(int argc, char** argv) {
 
   const ModelFolder folder(arguments.model);
   const ModelConfig& config = folder.config();
-  for (const std::string& key : folder.ignored_keys()) {
-    print_error("generate", "note: " + folder.path() + ": passed over the unknown key " + key);
-  }
+  for (const std::string& note : folder.notes()) print_error("generate", "note: " + note);
   const Vocabulary vocabulary = model_vocabulary(folder.path(), config.vocab_size).vocabulary;
   const SpecialIds special = read_special_ids(folder.path());
   const std::vector<int32_t> end_ids = token_ids(special.end, config.vocab_size, folder.path());

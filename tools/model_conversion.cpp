@@ -55,14 +55,6 @@ void write_tensors(const AtomicFolder& out, std::vector<TensorToWrite> tensors,
   write_tensor_files(out.path(), std::move(tensors), options.max_shard_bytes);
 }
 
-Notes notes_of(const ModelFolder& model) {
-  Notes notes;
-  for (const std::string& key : model.ignored_keys()) {
-    notes.push_back(text(model.path(), "/", kConfig, ": key ", key, " is not known; passed over"));
-  }
-  return notes;
-}
-
 // A Hugging Face folder keeps its tokenizer, of whatever kind, so that none need be read.
 ModelVocabulary vocabulary_to_export(const ModelFolder& model) {
   const int64_t vocab_size = model.config().vocab_size;
@@ -165,7 +157,7 @@ Notes export_model(const std::string& in, const std::string& out,
                    const ConversionOptions& options) {
   const ModelFolder model(in);
   const ModelVocabulary found = vocabulary_to_export(model);
-  Notes notes = notes_of(model);
+  Notes notes = model.notes();
   const ModelConfig config = without_padding(model, found, options, notes);
   check_hugging_face_config(config);
   model.check_tied_head();
@@ -189,7 +181,7 @@ Notes import_model(const std::string& in, const std::string& out,
                    const ConversionOptions& options) {
   const ModelFolder model(in);
   const ModelVocabulary found = model_vocabulary(model.path(), model.config().vocab_size);
-  Notes notes = notes_of(model);
+  Notes notes = model.notes();
   model.check_tied_head();
   AtomicFolder folder(out);
   write_tensors(folder, tensors_in_layout(model, own_layout(model.config()), options.dtype),
@@ -239,7 +231,7 @@ std::string describe_model(const std::string& path) {
       text(model.path(), ": ", model.is_hugging_face() ? "Hugging Face" : "xtrain", " layout, ",
            name_of(config.model_type), "\n", parameter_count(config), " parameters\n");
   page += config_to_json({{"model", config_fields(config)}});
-  for (const std::string& note : notes_of(model)) page += "note: " + note + "\n";
+  for (const std::string& note : model.notes()) page += "note: " + note + "\n";
   return page + tensor_lines(model.tensors().files());
 }
 

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "core/error.h"
+#include "model/model_folder.h"
 #include "tools/progress_line.h"
 
 namespace xtrain {
@@ -104,6 +105,11 @@ void print_start(std::ostream& out, const Trainer& trainer, const Context& ctx) 
       << " tokens\n";
   if (const auto& validation = trainer.data().validation) {
     out << "validation data: " << validation->reader() << ", " << validation->size() << " tokens\n";
+  }
+  if (!run.train.init.empty()) {
+    for (const std::string& note : ModelFolder(run.train.init).notes()) {
+      out << "note: " << note << "\n";
+    }
   }
   if (!trainer.resumed_from().empty()) {
     out << "continuing from " << trainer.resumed_from() << " at step " << trainer.state().step
