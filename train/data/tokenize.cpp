@@ -307,8 +307,7 @@ TokenizerFile tokenizer_of_characters(const TokenizeOptions& options) {
   DocumentBatch batch;
   while (reader.next(batch)) {
     for (const DocumentPart& part : batch.parts) {
-      const std::string_view all = batch.text;
-      const auto text = all.substr(part.begin, part.end - part.begin);
+      const std::string_view text = batch.text_of(part);
       const std::string where = reader.where(part.from);
       if (part.json) {
         characters.add(text_of_json(text, field, where), where);

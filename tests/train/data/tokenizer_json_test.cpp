@@ -1,6 +1,5 @@
 #include "train/data/tokenizer_json.h"
 
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
