@@ -86,6 +86,32 @@ std::string device_text(const Context& ctx) {
   return text(ctx.device, " with ", ctx.threads, ctx.threads == 1 ? " thread" : " threads");
 }
 
+CorpusLossOptions computing_options(const Options& o, const ModelConfig& config) {
+  CorpusLossOptions options = o.corpus;
+  options.exec.dtype = dtype_from_name(o.dtype);
+  options.exec.attention = o.flash ? AttentionKind::flash : AttentionKind::composed;
+  if (options.seq_len == 0) {
+    options.seq_len = std::min(kUsualSeqLen, config.max_position_embeddings);
+  }
+  return options;
+}
+
+// What is known before anything is computed.
+EvalReport report_on(const ModelFolder& folder, const ModelVocabulary& found,
+                     const std::string& dtype, const Context& ctx) {
+  const ModelConfig& config = folder.config();
+  EvalReport report;
+  report.model = folder.path();
+  report.model_type = name_of(config.model_type);
+  report.dtype = dtype;
+  report.device = device_text(ctx);
+  report.vocabulary = found.file.empty() ? found.vocabulary.kind_name() : found.file;
+  report.parameters = parameter_count(config);
+  report.vocab_size = found.vocabulary.size();
+  report.padding = config.vocab_size - found.vocabulary.size();
+  return report;
+}
+
 CorpusReport evaluate_corpus(const Context& ctx, TinyTransformer& model, const TokenSource& source,
                              const Vocabulary& vocabulary, const CorpusLossOptions& options) {
   ProgressLine line("tokens");
@@ -129,12 +155,7 @@ int evaluate(int argc, char** argv) {
   for (const std::string& note : folder.notes()) print_error("evaluate", "note: " + note);
   const ModelVocabulary found = model_vocabulary(folder.path(), config.vocab_size);
   const Vocabulary& vocabulary = found.vocabulary;
-  CorpusLossOptions options = o.corpus;
-  options.exec.dtype = dtype_from_name(o.dtype);
-  options.exec.attention = o.flash ? AttentionKind::flash : AttentionKind::composed;
-  if (app.get_option("--seq-len")->count() == 0) {
-    options.seq_len = std::min(kUsualSeqLen, config.max_position_embeddings);
-  }
+  const CorpusLossOptions options = computing_options(o, config);
   check_eval_shape(config, vocabulary.size(), options.batch_size, options.seq_len);
   std::shared_ptr<const TokenSource> source;
   if (o.wants_data) source = open_eval_data(o.data, vocabulary);
@@ -144,16 +165,7 @@ int evaluate(int argc, char** argv) {
   const Context ctx = context_on(o.device, o.threads);
   TinyTransformer model(ctx, config, options.exec.dtype, ModelUse::inference);
   folder.load(ctx, model.parameters());
-  EvalReport report{folder.path(),
-                    std::string(name_of(config.model_type)),
-                    o.dtype,
-                    device_text(ctx),
-                    found.file.empty() ? std::string(vocabulary.kind_name()) : found.file,
-                    parameter_count(config),
-                    vocabulary.size(),
-                    config.vocab_size - vocabulary.size(),
-                    {},
-                    {}};
+  EvalReport report = report_on(folder, found, o.dtype, ctx);
   if (source) report.corpus = evaluate_corpus(ctx, model, *source, vocabulary, options);
   if (set) {
     report.multiple_choice = evaluate_choices(ctx, model, *set, vocabulary.size(), options);
