@@ -38,6 +38,7 @@ void check_apart(const std::string& folder, const std::vector<std::string>& inpu
   std::error_code ignored;
   const fs::path out = fs::weakly_canonical(folder, ignored);
   for (const std::string& input : inputs) {
+    if (input == "-") continue;
     const fs::path path = fs::weakly_canonical(input, ignored);
     check_input(!lies_in(path, out) && !(fs::is_directory(path, ignored) && lies_in(out, path)),
                 folder, ": the output folder and the input ", input,

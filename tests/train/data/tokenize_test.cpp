@@ -441,5 +441,13 @@ TEST_CASE("tokenize: training finds the tokenizer beside the token files") {
                          c.folder.file("out/t_train_000000.bin")));
 }
 
+TEST_CASE("tokenize: standard input lies in no folder, not even in the current one") {
+  Case c;
+  c.options.inputs = {"-"};
+  c.options.out_dir = ".";
+  c.options.threads = 0;  // refused behind the check of folders, and before anything is written
+  CHECK(why(open_tokenizer("bytes"), c.options) == "threads must be at least 1; got 0");
+}
+
 }  // namespace
 }  // namespace xtrain
