@@ -81,8 +81,8 @@ void check_options(const Options& o) {
               "--dtype must be f64, f32 or bf16; got ", o.dtype);
 }
 
-std::string device_text(const Context& ctx) {
-  if (ctx.device.is_cuda()) return text(ctx.device, ", ", cuda_device_name(ctx.device.index));
+std::string computer_text(const Context& ctx) {
+  if (ctx.device.is_cuda()) return device_text(ctx.device);
   return text(ctx.device, " with ", ctx.threads, ctx.threads == 1 ? " thread" : " threads");
 }
 
@@ -104,7 +104,7 @@ EvalReport report_on(const ModelFolder& folder, const ModelVocabulary& found,
   report.model = folder.path();
   report.model_type = name_of(config.model_type);
   report.dtype = dtype;
-  report.device = device_text(ctx);
+  report.device = computer_text(ctx);
   report.vocabulary = found.file.empty() ? found.vocabulary.kind_name() : found.file;
   report.parameters = parameter_count(config);
   report.vocab_size = found.vocabulary.size();

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "model/model_folder.h"
+#include "tools/device.h"
 #include "tools/progress_line.h"
 
 namespace xtrain {
@@ -18,10 +19,6 @@ std::string format(const char* pattern, double value) {
   if (std::isnan(value)) value = std::fabs(value);  // its sign says nothing
   std::snprintf(text, sizeof(text), pattern, value);
   return text;
-}
-
-std::string device_text(Device device) {
-  return device.is_cuda() ? text(device, ", ", cuda_device_name(device.index)) : text(device);
 }
 
 std::optional<double> entropy_floor(const Trainer& trainer) {
