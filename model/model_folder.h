@@ -45,7 +45,6 @@ class ModelFolder {
             int64_t first_row = 0) const;
 
   const TensorFiles& tensors() const { return tensors_; }
-  const ModelLayout& layout() const { return layout_; }
   const ParameterLayout& layout_of(const std::string& parameter) const;  // InputError for others
   // InputError when a tied model has a head that is not its embedding. Reads both.
   void check_tied_head() const;

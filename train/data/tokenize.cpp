@@ -236,7 +236,7 @@ void TokenizeRun::finish() {
 
 TokenizeProgress TokenizeRun::progress() const {
   return {position_.bytes, inputs_.bytes, inputs_.known_size,
-          train_.state.documents + val_.state.documents, train_.state.tokens + val_.state.tokens};
+          train_.state.tokens + val_.state.tokens};
 }
 
 bool TokenizeRun::should_save() const {
