@@ -20,24 +20,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kConfig = "config.json";
 
-bool is_checkpoint_name(const std::string& name) {
-  constexpr std::string_view kStart = "step_";
-  return name.starts_with(kStart) && name.size() > kStart.size() &&
-         std::all_of(name.begin() + kStart.size(), name.end(),
-                     [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// The newest checkpoint of a run, which gets its name when it is complete; "" when there is none.
-std::string newest_checkpoint_in(const fs::path& run) {
+std::string checked_folder(const std::string& path) {
   std::error_code ignored;
-  std::string newest;
-  for (const auto& entry : fs::directory_iterator(run / "checkpoints", ignored)) {
-    const std::string name = entry.path().filename().string();
-    // Steps are written with leading zeros, so the longest and then the last name is the newest.
-    const auto order = [](const std::string& n) { return std::pair(n.size(), n); };
-    if (is_checkpoint_name(name) && order(name) > order(newest)) newest = name;
-  }
-  return newest.empty() ? "" : (run / "checkpoints" / newest).string();
+  check_input(fs::is_directory(path, ignored), path,
+              ": must be a folder that holds a model: config.json and model.safetensors");
+  return path;
 }
 
 std::vector<int64_t> sizes_of(const Shape& shape) {
@@ -46,18 +33,7 @@ std::vector<int64_t> sizes_of(const Shape& shape) {
 
 }  // namespace
 
-std::string find_model_folder(const std::string& path) {
-  std::error_code ignored;
-  check_input(fs::is_directory(path, ignored), path,
-              ": must be a folder that holds a model: config.json and model.safetensors");
-  const bool has_tensors = fs::exists(fs::path(path) / kTensorFile, ignored) ||
-                           fs::exists(fs::path(path) / kTensorIndex, ignored);
-  const std::string checkpoint = has_tensors ? "" : newest_checkpoint_in(path);
-  return checkpoint.empty() ? path : checkpoint;
-}
-
-ModelFolder::ModelFolder(const std::string& path)
-    : path_(find_model_folder(path)), tensors_(path_) {
+ModelFolder::ModelFolder(const std::string& path) : path_(checked_folder(path)), tensors_(path_) {
   read_config();
   layout_ = is_hugging_face_ ? hugging_face_layout(config_, has_prefix()) : own_layout(config_);
   for (size_t i = 0; i < layout_.parameters.size(); ++i) {

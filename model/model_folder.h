@@ -5,8 +5,6 @@
 //                  model.safetensors.index.json; see hf/hugging_face_config.h and hf/layout.h
 //   xtrain         config.json with a section "model", model.safetensors with the parameters under
 //                  their own names: a checkpoint, or what `convert import` writes
-//
-// A run's folder stands for its newest checkpoint.
 
 #include <string>
 #include <vector>
@@ -17,9 +15,6 @@
 #include "model/hf/tensor_files.h"
 
 namespace xtrain {
-
-// `path`, or the newest checkpoint of the run whose folder it is. InputError when it is no folder.
-std::string find_model_folder(const std::string& path);
 
 class ModelFolder {
  public:

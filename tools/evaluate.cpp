@@ -11,6 +11,7 @@
 #include "tools/program.h"
 #include "tools/progress_line.h"
 #include "tools/stop_signals.h"
+#include "train/checkpoint.h"
 #include "train/data/model_vocabulary.h"
 #include "train/eval/eval_data.h"
 #include "train/eval/multiple_choice_file.h"
@@ -69,7 +70,7 @@ void add_computing_options(CLI::App& app, Options& o) {
   app.add_option("--dtype", o.dtype, "f64, f32 or bf16")->capture_default_str();
   app.add_flag("--flash,!--no-flash", o.flash, "attention that streams over keys");
   app.add_option("--threads", o.threads, "CPU threads, 0 for all cores")
-      ->check(CLI::Range(0, 1 << 16))
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_flag("--json", o.json, "print one line of JSON instead of a table");
 }
@@ -150,7 +151,7 @@ int evaluate(int argc, char** argv) {
   make_file_faults_errors("evaluate");
 
   // Everything is opened and checked before the weights are read.
-  const ModelFolder folder(o.model);
+  const ModelFolder folder(model_path(o.model));
   const ModelConfig& config = folder.config();
   for (const std::string& note : folder.notes()) print_error("evaluate", "note: " + note);
   const ModelVocabulary found = model_vocabulary(folder.path(), config.vocab_size);

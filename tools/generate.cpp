@@ -15,6 +15,7 @@
 #include "tools/generate_output.h"
 #include "tools/program.h"
 #include "tools/stop_signals.h"
+#include "train/checkpoint.h"
 #include "train/data/model_vocabulary.h"
 
 namespace xtrain {
@@ -94,7 +95,7 @@ int generate_texts(int argc, char** argv) {
   const Exec exec = arguments.exec();
   make_file_faults_errors("generate");
 
-  const ModelFolder folder(arguments.model);
+  const ModelFolder folder(model_path(arguments.model));
   const ModelConfig& config = folder.config();
   for (const std::string& note : folder.notes()) print_error("generate", "note: " + note);
   const Vocabulary vocabulary = model_vocabulary(folder.path(), config.vocab_size).vocabulary;

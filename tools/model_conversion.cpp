@@ -12,6 +12,7 @@
 #include "model/hf/hugging_face_config.h"
 #include "model/hf/layout_writer.h"
 #include "model/model_folder.h"
+#include "train/checkpoint.h"
 #include "train/data/exported_tokenizer.h"
 #include "train/data/model_vocabulary.h"
 
@@ -155,7 +156,7 @@ std::string tensor_lines(const std::deque<SafetensorsFile>& files) {
 
 Notes export_model(const std::string& in, const std::string& out,
                    const ConversionOptions& options) {
-  const ModelFolder model(in);
+  const ModelFolder model(model_path(in));
   const ModelVocabulary found = vocabulary_to_export(model);
   Notes notes = model.notes();
   const ModelConfig config = without_padding(model, found, options, notes);
@@ -179,7 +180,7 @@ Notes export_model(const std::string& in, const std::string& out,
 
 Notes import_model(const std::string& in, const std::string& out,
                    const ConversionOptions& options) {
-  const ModelFolder model(in);
+  const ModelFolder model(model_path(in));
   const ModelVocabulary found = model_vocabulary(model.path(), model.config().vocab_size);
   Notes notes = model.notes();
   model.check_tied_head();
@@ -203,7 +204,7 @@ Notes import_model(const std::string& in, const std::string& out,
 
 Notes rewrite_model(const std::string& path, const std::string& out,
                     const ConversionOptions& options) {
-  const std::string in = find_model_folder(path);
+  const std::string in = model_path(path);
   const TensorFiles files(in);
   std::vector<TensorToWrite> tensors;
   for (const auto& [name, entry] : files.entries()) {
@@ -225,7 +226,7 @@ std::string describe_model(const std::string& path) {
     file.emplace_back(path);
     return path + tensor_lines(file);
   }
-  const ModelFolder model(path);
+  const ModelFolder model(model_path(path));
   ModelConfig config = model.config();
   std::string page =
       text(model.path(), ": ", model.is_hugging_face() ? "Hugging Face" : "xtrain", " layout, ",

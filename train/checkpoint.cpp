@@ -233,12 +233,13 @@ TrainingState load_checkpoint(const Context& ctx, const std::string& path,
   return state;
 }
 
-void verify_checkpoint(const std::string& path) {
+void verify_checkpoint(const std::string& path, CheckpointPart part) {
   const fs::path folder = path;
   const Json manifest = read_json(folder / kManifest);
   check_input(manifest.contains("files") && manifest["files"].is_object(),
               "checkpoint: ", (folder / kManifest).string(), " must list files");
   for (const auto& [name, expected] : manifest["files"].items()) {
+    if (part == CheckpointPart::model && name == kMoments) continue;
     const Json found = manifest_entry(folder / name);
     check_input(found == expected, "checkpoint: ", (folder / name).string(), " is damaged: it is ",
                 found.dump(), ", its manifest says ", expected.dump());
@@ -249,17 +250,31 @@ void verify_checkpoint(const std::string& path) {
   }
 }
 
-std::string newest_checkpoint(const std::string& folder) {
+std::string newest_checkpoint(const std::string& folder, CheckpointPart part) {
   for (int64_t step : steps_in(folder)) {
     const std::string path = checkpoint_path(folder, step);
     try {
-      verify_checkpoint(path);
+      verify_checkpoint(path, part);
       return path;
     } catch (const InputError&) {
       continue;  // damaged: an older one will do
     }
   }
   return "";
+}
+
+std::string model_path(const std::string& path) {
+  const std::string checkpoints = (fs::path(path) / "checkpoints").string();
+  std::error_code ignored;
+  if (!fs::exists(fs::path(path) / kWeights, ignored) && has_checkpoints(checkpoints)) {
+    const std::string newest = newest_checkpoint(checkpoints, CheckpointPart::model);
+    check_input(!newest.empty(), "every checkpoint in ", checkpoints, " is damaged");
+    return newest;
+  }
+  const bool is_checkpoint = fs::exists(fs::path(path) / kManifest, ignored) &&
+                             fs::exists(fs::path(path) / kState, ignored);
+  if (is_checkpoint) verify_checkpoint(path, CheckpointPart::model);
+  return path;
 }
 
 bool has_checkpoints(const std::string& folder) {
