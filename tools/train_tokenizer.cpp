@@ -65,7 +65,8 @@ namespace fs = std::filesystem;
 std::string output_path(const std::string& out) {
   check_input(!out.empty(), "--out must name a file or a folder");
   const fs::path path = out.ends_with(".json") ? fs::path(out) : fs::path(out) / "tokenizer.json";
-  check_input(tokenizer_beside(path.string()).empty(), path.string(),
+  const fs::path kept = tokenizer_beside(path.string());
+  check_input(kept.filename() != path.filename(), path.string(),
               ": belongs to the token files beside it; choose another --out");
   return path.string();
 }
