@@ -68,4 +68,10 @@ void AtomicFile::commit() {
   sync_folder(std::filesystem::path(path_).parent_path().string());
 }
 
+void write_file(const std::string& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
 }  // namespace xtrain

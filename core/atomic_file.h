@@ -33,4 +33,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+// An AtomicFile of this content, committed.
+void write_file(const std::string& path, std::string_view content);
+
 }  // namespace xtrain

@@ -6,9 +6,10 @@
 namespace xtrain {
 
 // Files go to "PATH.partial" beside the target. commit() renames it to PATH and forces the entry to
-// disk. Without commit() the destructor removes it; one left behind by a killed process is replaced
-// by the next attempt. Throws InputError when PATH is there already and is not an empty folder, and
-// Error naming the path and the system's reason.
+// disk. Without commit() the destructor removes it; one left behind by a killed process, which is
+// known by a file in it, is replaced by the next attempt. Throws InputError when PATH is there
+// already and is not an empty folder, and when PATH.partial is somebody else's; Error while another
+// process writes it, and naming the path and the system's reason.
 class AtomicFolder {
  public:
   explicit AtomicFolder(const std::string& path);
@@ -22,7 +23,10 @@ class AtomicFolder {
   void commit();
 
  private:
+  void take();
+
   std::string target_, partial_;
+  int lock_ = -1;  // the partial folder, open and locked
   bool committed_ = false;
 };
 

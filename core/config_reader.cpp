@@ -70,6 +70,10 @@ std::string plain_reason(const Json::exception& error) {
   return what;
 }
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  return text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text;
+}
+
 Json parse_json(std::string_view json, const std::string& origin) {
   json = without_byte_order_mark(json);
   check_input(json.find_first_not_of(" \t\r\n") != std::string_view::npos, origin,
@@ -406,15 +410,12 @@ void ConfigReader::check_required(const std::vector<ConfigSection>& sections) co
   }
 }
 
-std::string_view without_byte_order_mark(std::string_view text) {
-  return text.substr(0, 3) == "\xEF\xBB\xBF" ? text.substr(3) : text;
-}
-
-void check_json_object(std::string_view json, const std::string& origin) {
+std::string_view checked_json_object(std::string_view json, const std::string& origin) {
   check_input(json.size() <= kMaxFileBytes, origin, ": must be of at most ", kMaxFileBytes,
               " bytes; the file is longer");
   const Json root = parse_json(json, origin);
   check_input(root.is_object(), origin, ": must hold a JSON object; got ", shown(root));
+  return without_byte_order_mark(json);
 }
 
 // ---- Finding ----

@@ -52,13 +52,10 @@ class ConfigReader {
   std::vector<Layer> layers_;
 };
 
-// The text behind a UTF-8 byte order mark, where one begins it.
-std::string_view without_byte_order_mark(std::string_view text);
-
-// Throws InputError naming the origin, the line and the column unless the text is one JSON object
-// in which no object has a key twice, no deeper than a config may be. For files of other programs'
-// configs, which are then read key by key.
-void check_json_object(std::string_view json, const std::string& origin);
+// The text, without a UTF-8 byte order mark, to be parsed and read key by key: for configs of other
+// programs. Throws InputError naming the origin, the line and the column unless it is one JSON
+// object in which no object has a key twice, no deeper and no longer than a config may be.
+std::string_view checked_json_object(std::string_view json, const std::string& origin);
 
 // The path of a config: `name` if it exists, else `name` or `name`.json in one of the directories,
 // a leading "configs/" of the name left out. Throws InputError listing the configs that exist.

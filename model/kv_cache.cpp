@@ -28,12 +28,6 @@ KvCache::KvCache(const Context& ctx, const ModelConfig& config, int64_t rows, in
   }
 }
 
-int64_t KvCache::bytes() const {
-  int64_t all = 0;
-  for (const LayerCache& layer : layers_) all += layer.keys.nbytes() + layer.values.nbytes();
-  return all;
-}
-
 void KvCache::end_row(const Context& ctx, int64_t row) {
   held_[row] = 0;
   ended_[row] = true;

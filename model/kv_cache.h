@@ -34,9 +34,7 @@ class KvCache {
           const Exec& exec);
 
   int64_t rows() const { return static_cast<int64_t>(held_.size()); }
-  int64_t capacity() const { return capacity_; }
   int64_t length(int64_t row) const { return held_[row]; }  // tokens of the row
-  int64_t bytes() const;
 
   // The row ends: it is emptied and further passes give it no token, see no key of it and leave its
   // results without meaning.

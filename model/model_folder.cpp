@@ -20,50 +20,20 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kConfig = "config.json";
 
-bool is_checkpoint_name(const std::string& name) {
-  constexpr std::string_view kStart = "step_";
-  return name.starts_with(kStart) && name.size() > kStart.size() &&
-         std::all_of(name.begin() + kStart.size(), name.end(),
-                     [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// The newest checkpoint of a run, which gets its name when it is complete; "" when there is none.
-std::string newest_checkpoint_in(const fs::path& run) {
+std::string checked_folder(const std::string& path) {
   std::error_code ignored;
-  std::string newest;
-  for (const auto& entry : fs::directory_iterator(run / "checkpoints", ignored)) {
-    const std::string name = entry.path().filename().string();
-    // Steps are written with leading zeros, so the longest and then the last name is the newest.
-    const auto order = [](const std::string& n) { return std::pair(n.size(), n); };
-    if (is_checkpoint_name(name) && order(name) > order(newest)) newest = name;
-  }
-  return newest.empty() ? "" : (run / "checkpoints" / newest).string();
+  check_input(fs::is_directory(path, ignored), path,
+              ": must be a folder that holds a model: config.json and model.safetensors");
+  return path;
 }
 
 std::vector<int64_t> sizes_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-std::string shown(const std::vector<int64_t>& sizes) {
-  std::string all = "(";
-  for (size_t i = 0; i < sizes.size(); ++i) all += text(i == 0 ? "" : ", ", sizes[i]);
-  return all + ")";
-}
-
 }  // namespace
 
-std::string find_model_folder(const std::string& path) {
-  std::error_code ignored;
-  check_input(fs::is_directory(path, ignored), path,
-              ": must be a folder that holds a model: config.json and model.safetensors");
-  const bool has_tensors = fs::exists(fs::path(path) / kTensorFile, ignored) ||
-                           fs::exists(fs::path(path) / kTensorIndex, ignored);
-  const std::string checkpoint = has_tensors ? "" : newest_checkpoint_in(path);
-  return checkpoint.empty() ? path : checkpoint;
-}
-
-ModelFolder::ModelFolder(const std::string& path)
-    : path_(find_model_folder(path)), tensors_(path_) {
+ModelFolder::ModelFolder(const std::string& path) : path_(checked_folder(path)), tensors_(path_) {
   read_config();
   layout_ = is_hugging_face_ ? hugging_face_layout(config_, has_prefix()) : own_layout(config_);
   for (size_t i = 0; i < layout_.parameters.size(); ++i) {
@@ -75,8 +45,7 @@ ModelFolder::ModelFolder(const std::string& path)
 void ModelFolder::read_config() {
   const std::string path = (fs::path(path_) / kConfig).string();
   const MappedFile file(path);
-  check_json_object(file.text(), path);
-  const Json json = Json::parse(without_byte_order_mark(file.text()));
+  const Json json = Json::parse(checked_json_object(file.text(), path));
   is_hugging_face_ = json.contains("model_type");
   if (is_hugging_face_) {
     HuggingFaceConfig read = read_hugging_face_config(file.text(), path);
@@ -101,6 +70,14 @@ void ModelFolder::read_config() {
   check_input(config_.vocab_size > 0, path, ": model.vocab_size must be at least 1; got 0");
 }
 
+std::vector<std::string> ModelFolder::notes() const {
+  std::vector<std::string> notes;
+  for (const std::string& key : ignored_keys_) {
+    notes.push_back(text(path_, "/", kConfig, ": key ", key, " is not known; passed over"));
+  }
+  return notes;
+}
+
 bool ModelFolder::has_prefix() const {
   const std::string prefix = hugging_face_prefix(config_.model_type);
   const auto& entries = tensors_.entries();
@@ -119,7 +96,7 @@ void ModelFolder::check_tensors() const {
                   " is missing; the config needs it",
                   piece.tensor == "lm_head.weight" ? ", since tie_word_embeddings is false" : "");
       check_input(entry->shape == sizes_of(piece.shape), tensors_.path(), ": tensor ", piece.tensor,
-                  " has shape ", shown(entry->shape), "; the config needs ", piece.shape);
+                  " has shape ", shape_text(entry->shape), "; the config needs ", piece.shape);
       check_input(element_type_from_name(entry->dtype).has_value(), tensors_.path(), ": tensor ",
                   piece.tensor, " is of ", entry->dtype, "; it must be F64, F32, BF16 or F16");
     }

@@ -5,8 +5,6 @@
 //                  model.safetensors.index.json; see hf/hugging_face_config.h and hf/layout.h
 //   xtrain         config.json with a section "model", model.safetensors with the parameters under
 //                  their own names: a checkpoint, or what `convert import` writes
-//
-// A run's folder stands for its newest checkpoint.
 
 #include <string>
 #include <vector>
@@ -18,9 +16,6 @@
 
 namespace xtrain {
 
-// `path`, or the newest checkpoint of the run whose folder it is. InputError when it is no folder.
-std::string find_model_folder(const std::string& path);
-
 class ModelFolder {
  public:
   // Reads config and headers, and checks that tensors and config agree exactly: every parameter
@@ -31,8 +26,9 @@ class ModelFolder {
   const std::string& path() const { return path_; }
   bool is_hugging_face() const { return is_hugging_face_; }
   const ModelConfig& config() const { return config_; }
-  // Keys of a Hugging Face config that are not known and were passed over.
-  const std::vector<std::string>& ignored_keys() const { return ignored_keys_; }
+  // What the user should judge: a line for each key of the config that is not known here and was
+  // passed over.
+  std::vector<std::string> notes() const;
 
   // Fills every parameter, cast to its dtype, on its device. InputError when the set is that of
   // another model, or when a tied model has a head that is not its embedding.
@@ -44,7 +40,6 @@ class ModelFolder {
             int64_t first_row = 0) const;
 
   const TensorFiles& tensors() const { return tensors_; }
-  const ModelLayout& layout() const { return layout_; }
   const ParameterLayout& layout_of(const std::string& parameter) const;  // InputError for others
   // InputError when a tied model has a head that is not its embedding. Reads both.
   void check_tied_head() const;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "core/copy.h"
 #include "core/error.h"
@@ -23,30 +25,38 @@ std::string layer_prefix(const std::string& name) {
   return name.substr(0, name.find('.', kLayers.size()));
 }
 
+// read(context) runs in a thread beside what follows. A GPU's copies follow its kernels in one
+// queue, which threads do not share; they are made when the result is asked for.
+template <class Read>
+auto read_beside(const Context& ctx, Read read) {
+  const bool on_cpu = ctx.device.is_cpu();
+  Context alone = ctx;
+  alone.threads = 1;
+  return std::async(on_cpu ? std::launch::async : std::launch::deferred, [on_cpu, alone, read] {
+    if (on_cpu) run_on_all_cores();
+    return read(alone);
+  });
+}
+
 }  // namespace
 
 StreamedWeights::StreamedWeights(const Context& ctx, const ModelFolder& folder,
                                  ParameterSet& parameters, Dtype dtype)
-    : ctx_(ctx), folder_(folder), dtype_(dtype), parameters_(parameters) {
+    : ctx_(ctx), folder_(folder), dtype_(dtype) {
   folder.check_tied_head();
+  std::string layer;
   for (Parameter& p : parameters.list()) {
     const std::string prefix = layer_prefix(p.name);
     if (!prefix.empty()) {
-      add_to_layer(prefix, p);
+      if (prefix != std::exchange(layer, prefix)) layers_.emplace_back();
+      add_to_last_layer(p);
     } else if (p.shape.rank() == 1) {  // the last norm: held
       p.value = empty(ctx, p.shape, dtype);
       folder.load(ctx, p);
     }
   }
   int64_t largest = 0;
-  for (Layer& layer : layers_) {
-    int64_t elements = 0;
-    for (const Parameter* p : layer.parameters) {
-      layer.offsets.push_back(elements);
-      elements += (numel_of(p->shape) + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
-    }
-    largest = std::max(largest, elements);
-  }
+  for (const Layer& each : layers_) largest = std::max(largest, each.elements);
   for (Tensor& slot : slots_) slot = empty(ctx, {largest}, dtype);
 }
 
@@ -57,17 +67,13 @@ StreamedWeights::~StreamedWeights() {
   }
 }
 
-void StreamedWeights::add_to_layer(const std::string& prefix, Parameter& parameter) {
-  if (prefixes_.empty() || prefixes_.back() != prefix) {
-    prefixes_.push_back(prefix);
-    layers_.emplace_back();
-  }
-  layers_.back().parameters.push_back(&parameter);
-  parameter.before_use = [this, layer = layers_.size() - 1] { need(layer); };
-}
-
-int64_t StreamedWeights::held_bytes() const {
-  return slots_[0].nbytes() + slots_[1].nbytes() + 2 * kTableBytes;
+void StreamedWeights::add_to_last_layer(Parameter& parameter) {
+  Layer& layer = layers_.back();
+  layer.parameters.push_back(&parameter);
+  layer.offsets.push_back(layer.elements);
+  const int64_t slices = (numel_of(parameter.shape) + kSliceAlignment - 1) / kSliceAlignment;
+  layer.elements += slices * kSliceAlignment;
+  parameter.before_use = [this, index = layers_.size() - 1] { need(index); };
 }
 
 Tensor StreamedWeights::value_in(size_t slot, const Layer& layer, size_t i) const {
@@ -75,25 +81,19 @@ Tensor StreamedWeights::value_in(size_t slot, const Layer& layer, size_t i) cons
   return slots_[slot].slice(0, layer.offsets[i], numel_of(shape)).reshape(shape);
 }
 
-void StreamedWeights::read(size_t layer, size_t slot) const {
-  Context ctx = ctx_;
-  ctx.threads = 1;
+void StreamedWeights::read(const Context& ctx, size_t layer, size_t slot) const {
   for (size_t i = 0; i < layers_[layer].parameters.size(); ++i) {
     const Parameter& p = *layers_[layer].parameters[i];
     folder_.load(ctx, p.name, value_in(slot, layers_[layer], i));
   }
 }
 
-// Into the slot that is not at work. A GPU's copies follow its kernels in one queue, which threads
-// do not share; they are made when the layer is needed.
+// Into the slot that is not at work.
 void StreamedWeights::start_reading(size_t layer) {
   next_ = layer;
   const size_t slot = 1 - current_slot_;
-  const auto policy = ctx_.device.is_cpu() ? std::launch::async : std::launch::deferred;
-  reading_ = std::async(policy, [this, layer, slot] {
-    if (ctx_.device.is_cpu()) run_on_all_cores();
-    read(layer, slot);
-  });
+  reading_ =
+      read_beside(ctx_, [this, layer, slot](const Context& alone) { read(alone, layer, slot); });
 }
 
 // Layers come in their order, pass after pass.
@@ -141,11 +141,7 @@ Tensor StreamedWeights::product(const Context& ctx, const Tensor& x, const Param
   const Tensor y = empty(ctx, {x.size(0), rows}, x.dtype());
   const auto read_block = [&](int64_t first) {
     const Tensor target = memory[first / block % 2].slice(0, 0, std::min(block, rows - first));
-    Context alone = ctx;
-    alone.threads = 1;
-    const auto policy = ctx.device.is_cpu() ? std::launch::async : std::launch::deferred;
-    return std::async(policy, [this, alone, target, first, &table] {
-      if (alone.device.is_cpu()) run_on_all_cores();
+    return read_beside(ctx, [this, target, first, &table](const Context& alone) {
       folder_.load(alone, table.name, target, first);
       return target;
     });

@@ -5,24 +5,13 @@
 // rows at a time and multiplied. The results have the bits of a model that holds its weights.
 
 #include <future>
-#include <string>
 #include <vector>
 
-#include "autodiff/parameter.h"
+#include "model/table_reader.h"
 
 namespace xtrain {
 
 class ModelFolder;
-
-// Tables of rows that are not held.
-class TableReader {
- public:
-  virtual ~TableReader() = default;
-  // The table's rows of ids [...]: [..., columns]. ids must lie in the table.
-  virtual Tensor rows(const Context& ctx, const Parameter& table, const Tensor& ids) = 0;
-  // x [n, columns] table^T: [n, rows of the table].
-  virtual Tensor product(const Context& ctx, const Tensor& x, const Parameter& table) = 0;
-};
 
 class StreamedWeights final : public TableReader {
  public:
@@ -37,24 +26,21 @@ class StreamedWeights final : public TableReader {
   Tensor rows(const Context& ctx, const Parameter& table, const Tensor& ids) override;
   Tensor product(const Context& ctx, const Tensor& x, const Parameter& table) override;
 
-  int64_t held_bytes() const;  // of weights, at most
-
  private:
   struct Layer {
     std::vector<Parameter*> parameters;
     std::vector<int64_t> offsets;  // in a slot, in elements
+    int64_t elements = 0;          // of all, in a slot
   };
-  void add_to_layer(const std::string& prefix, Parameter& parameter);
+  void add_to_last_layer(Parameter& parameter);
   void need(size_t layer);
   void start_reading(size_t layer);
-  void read(size_t layer, size_t slot) const;
+  void read(const Context& ctx, size_t layer, size_t slot) const;
   Tensor value_in(size_t slot, const Layer& layer, size_t i) const;
 
   Context ctx_;
   const ModelFolder& folder_;
   const Dtype dtype_;
-  ParameterSet& parameters_;
-  std::vector<std::string> prefixes_;  // of the layers' names
   std::vector<Layer> layers_;
   Tensor slots_[2];  // [elements of the largest layer]
   size_t current_ = SIZE_MAX, current_slot_ = 1;

@@ -151,6 +151,10 @@ Tensor TinyTransformer::prefill(const Context& ctx, KvCache& cache,
                                 std::span<const std::vector<int32_t>> rows, const Exec& exec) {
   const PaddedRows all = padded(ctx, rows);
   check_inputs(all.inputs, exec);
+  for (int64_t row = 0; row < cache.rows(); ++row) {
+    check(cache.length(row) == 0, "model: prefill needs an empty cache; row ", row, " holds ",
+          cache.length(row), " tokens");
+  }
   cache.plan(ctx, all.lengths);
   cache.begin(ctx);
   const Tensor positions = counted_positions(ctx, all.inputs.size(0), all.inputs.size(1));

@@ -11,7 +11,7 @@
 #include "model/config.h"
 #include "model/exec.h"
 #include "model/layers.h"
-#include "model/streamed_weights.h"
+#include "model/table_reader.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
 namespace xtrain {
@@ -61,8 +61,8 @@ class TinyTransformer {
   // Of rows of any lengths from 1 to max_position_embeddings, each by itself from position 0.
   Tensor next_logits(const Context& ctx, std::span<const std::vector<int32_t>> rows,
                      const Exec& exec);
-  // The same, and the rows' keys and values are put into the empty cache. InputError when one is
-  // longer than the cache's capacity.
+  // The same, and the rows' keys and values are put into the cache. Error when that is not empty,
+  // InputError when a row is longer than its capacity.
   Tensor prefill(const Context& ctx, KvCache& cache, std::span<const std::vector<int32_t>> rows,
                  const Exec& exec);
   // One more token [B] i32 for each row of the cache that has not ended; for a row that has, any

@@ -67,6 +67,16 @@ int64_t weight_bytes(TinyTransformer& model) {
   return bytes;
 }
 
+// Of the keys and values of `context` tokens a row.
+int64_t key_value_bytes(const KvCache& cache, const ModelConfig& config, int64_t context) {
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const LayerCache& layer = cache.layer(i);
+    bytes += layer.keys.slice(1, 0, context).nbytes() + layer.values.slice(1, 0, context).nbytes();
+  }
+  return bytes;
+}
+
 double copy_bytes_per_second(const Context& ctx) {
   const Tensor from = normal_tensor(ctx, {int64_t{1} << 28}, Dtype::bf16, 1);
   const Tensor to = empty_like(ctx, from);
@@ -82,8 +92,8 @@ nlohmann::ordered_json measure(const Context& ctx, TinyTransformer& model, const
   model.prefill(ctx, cache, prompts, exec);
   const std::vector<int32_t> tokens(o.rows, 7);
   const double seconds = seconds_per_call(ctx, [&] { decoder.decode(tokens); });
-  const double read = static_cast<double>(weight_bytes(model)) +
-                      static_cast<double>(cache.bytes()) * context / (context + kRoom);
+  const auto read = static_cast<double>(weight_bytes(model) +
+                                        key_value_bytes(cache, model.config(), context));
   return {{"context", context},    {"rows", o.rows},
           {"ms", seconds * 1e3},   {"tokens_per_s", o.rows / seconds},
           {"gb_read", read / 1e9}, {"of_copy_rate", read / copy_rate / seconds}};

@@ -8,7 +8,8 @@
 # and evaluates with all of them. Exit code 0 means that they agree to the last bit.
 #
 # XTRAIN_BIN        folder of the programs; without it they are built beside this script
-# XTRAIN_LOOP_OUT   folder for all that is written (a fresh temporary one)
+# XTRAIN_LOOP_OUT   folder for all that is written: an empty one, or one of an earlier loop, which is
+#                   written anew (a fresh temporary one)
 # XTRAIN_LOOP_STEPS optimizer steps (300)
 set -euo pipefail
 
@@ -40,6 +41,9 @@ same() {  # same WHAT FILE FILE
 # One hash over the names and contents of a folder.
 hash_of() { (cd "$1" && find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16); }
 
+# What is here is removed only where an earlier loop has written it.
+[[ -e .closed_loop || -z $(ls -A) ]] || fail "$out must be empty; it holds other files"
+touch .closed_loop
 rm -rf tokens run exported exported_again imported exported_from_import
 if [[ -z $text ]]; then
   run stories --count 4000 --separator '<|endoftext|>' >text.txt

@@ -36,6 +36,12 @@ struct Arguments {
   }
 };
 
+// CLI11 takes a unit alone.
+std::string begins_with_a_digit(std::string& size) {
+  const bool is_number = !size.empty() && size.front() >= '0' && size.front() <= '9';
+  return is_number ? "" : "must begin with a number; got \"" + size + '"';
+}
+
 class Commands {
  public:
   explicit Commands(CLI::App& app) {
@@ -55,6 +61,7 @@ class Commands {
           ->add_option("--max-shard-size", a_.max_shard_bytes,
                        "cut tensors into files of at most so many bytes: 5GB, 500MB, 2GiB ...")
           ->transform(CLI::AsSizeValue(true))
+          ->transform(CLI::Validator(begins_with_a_digit, ""))
           ->capture_default_str();
     }
   }

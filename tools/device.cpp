@@ -12,6 +12,10 @@ void add_device_option(CLI::App& app, std::string& device) {
       ->capture_default_str();
 }
 
+std::string device_text(Device device) {
+  return device.is_cuda() ? text(device, ", ", cuda_device_name(device.index)) : text(device);
+}
+
 Context context_on(const std::string& device, int threads) {
   check_input(device == "cpu" || device == "cuda" || device == "auto",
               "--device must be cpu, cuda or auto; got ", device);

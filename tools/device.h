@@ -18,4 +18,6 @@ void add_device_option(CLI::App& app, std::string& device);
 // for another name. `threads` 0: one a core; on the CPU they are bound to the cores.
 Context context_on(const std::string& device, int threads = 0);
 
+std::string device_text(Device device);  // "cpu", or "cuda:0, NVIDIA H200"
+
 }  // namespace xtrain

@@ -7,10 +7,11 @@
 #include "core/error.h"
 #include "model/model_folder.h"
 #include "tools/device.h"
-#include "tools/eval_progress.h"
 #include "tools/evaluate_report.h"
 #include "tools/program.h"
+#include "tools/progress_line.h"
 #include "tools/stop_signals.h"
+#include "train/checkpoint.h"
 #include "train/data/model_vocabulary.h"
 #include "train/eval/eval_data.h"
 #include "train/eval/multiple_choice_file.h"
@@ -69,7 +70,7 @@ void add_computing_options(CLI::App& app, Options& o) {
   app.add_option("--dtype", o.dtype, "f64, f32 or bf16")->capture_default_str();
   app.add_flag("--flash,!--no-flash", o.flash, "attention that streams over keys");
   app.add_option("--threads", o.threads, "CPU threads, 0 for all cores")
-      ->check(CLI::Range(0, 1 << 16))
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_flag("--json", o.json, "print one line of JSON instead of a table");
 }
@@ -81,21 +82,40 @@ void check_options(const Options& o) {
               "--dtype must be f64, f32 or bf16; got ", o.dtype);
 }
 
-std::string device_text(const Context& ctx) {
-  if (ctx.device.is_cuda()) return text(ctx.device, ", ", cuda_device_name(ctx.device.index));
+std::string computer_text(const Context& ctx) {
+  if (ctx.device.is_cuda()) return device_text(ctx.device);
   return text(ctx.device, " with ", ctx.threads, ctx.threads == 1 ? " thread" : " threads");
 }
 
-void note_ignored_keys(const ModelFolder& folder) {
-  for (const std::string& key : folder.ignored_keys()) {
-    std::cerr << "evaluate: note: " << folder.path() << "/config.json: the key " << key
-              << " is not known and was passed over\n";
+CorpusLossOptions computing_options(const Options& o, const ModelConfig& config) {
+  CorpusLossOptions options = o.corpus;
+  options.exec.dtype = dtype_from_name(o.dtype);
+  options.exec.attention = o.flash ? AttentionKind::flash : AttentionKind::composed;
+  if (options.seq_len == 0) {
+    options.seq_len = std::min(kUsualSeqLen, config.max_position_embeddings);
   }
+  return options;
+}
+
+// What is known before anything is computed.
+EvalReport report_on(const ModelFolder& folder, const ModelVocabulary& found,
+                     const std::string& dtype, const Context& ctx) {
+  const ModelConfig& config = folder.config();
+  EvalReport report;
+  report.model = folder.path();
+  report.model_type = name_of(config.model_type);
+  report.dtype = dtype;
+  report.device = computer_text(ctx);
+  report.vocabulary = found.file.empty() ? found.vocabulary.kind_name() : found.file;
+  report.parameters = parameter_count(config);
+  report.vocab_size = found.vocabulary.size();
+  report.padding = config.vocab_size - found.vocabulary.size();
+  return report;
 }
 
 CorpusReport evaluate_corpus(const Context& ctx, TinyTransformer& model, const TokenSource& source,
                              const Vocabulary& vocabulary, const CorpusLossOptions& options) {
-  EvalLine line("tokens");
+  ProgressLine line("tokens");
   const CorpusLoss loss = corpus_loss(ctx, model, source, vocabulary, options,
                                       [&](int64_t done, int64_t all) { line.show(done, all); });
   return {source.name(),
@@ -109,7 +129,7 @@ CorpusReport evaluate_corpus(const Context& ctx, TinyTransformer& model, const T
 MultipleChoiceReport evaluate_choices(const Context& ctx, TinyTransformer& model,
                                       const MultipleChoiceSet& set, int64_t vocab_size,
                                       const CorpusLossOptions& options) {
-  EvalLine line("examples");
+  ProgressLine line("examples");
   const MultipleChoiceScore score = score_multiple_choice(
       ctx, model, set, vocab_size, {options.batch_size, options.seq_len, options.exec},
       [&](int64_t done, int64_t all) { line.show(done, all); });
@@ -131,17 +151,12 @@ int evaluate(int argc, char** argv) {
   make_file_faults_errors("evaluate");
 
   // Everything is opened and checked before the weights are read.
-  const ModelFolder folder(o.model);
+  const ModelFolder folder(model_path(o.model));
   const ModelConfig& config = folder.config();
-  note_ignored_keys(folder);
+  for (const std::string& note : folder.notes()) print_error("evaluate", "note: " + note);
   const ModelVocabulary found = model_vocabulary(folder.path(), config.vocab_size);
   const Vocabulary& vocabulary = found.vocabulary;
-  CorpusLossOptions options = o.corpus;
-  options.exec.dtype = dtype_from_name(o.dtype);
-  options.exec.attention = o.flash ? AttentionKind::flash : AttentionKind::composed;
-  if (app.get_option("--seq-len")->count() == 0) {
-    options.seq_len = std::min(kUsualSeqLen, config.max_position_embeddings);
-  }
+  const CorpusLossOptions options = computing_options(o, config);
   check_eval_shape(config, vocabulary.size(), options.batch_size, options.seq_len);
   std::shared_ptr<const TokenSource> source;
   if (o.wants_data) source = open_eval_data(o.data, vocabulary);
@@ -151,16 +166,7 @@ int evaluate(int argc, char** argv) {
   const Context ctx = context_on(o.device, o.threads);
   TinyTransformer model(ctx, config, options.exec.dtype, ModelUse::inference);
   folder.load(ctx, model.parameters());
-  EvalReport report{folder.path(),
-                    std::string(name_of(config.model_type)),
-                    o.dtype,
-                    device_text(ctx),
-                    found.file.empty() ? std::string(vocabulary.kind_name()) : found.file,
-                    parameter_count(config),
-                    vocabulary.size(),
-                    config.vocab_size - vocabulary.size(),
-                    {},
-                    {}};
+  EvalReport report = report_on(folder, found, o.dtype, ctx);
   if (source) report.corpus = evaluate_corpus(ctx, model, *source, vocabulary, options);
   if (set) {
     report.multiple_choice = evaluate_choices(ctx, model, *set, vocabulary.size(), options);

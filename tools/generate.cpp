@@ -15,18 +15,30 @@
 #include "tools/generate_output.h"
 #include "tools/program.h"
 #include "tools/stop_signals.h"
+#include "train/checkpoint.h"
 #include "train/data/model_vocabulary.h"
 
 namespace xtrain {
 namespace {
 
-std::vector<int32_t> token_ids(const std::vector<int64_t>& ids, int64_t vocab_size,
-                               const std::string& folder) {
-  for (const int64_t id : ids) {
-    check_input(id >= 0 && id < vocab_size, folder, ": special token ids must lie in 0..",
+// Special tokens of the model's folder.
+struct Ends {
+  std::optional<int32_t> begin;
+  std::vector<int32_t> end;
+};
+
+Ends read_ends(const ModelFolder& folder) {
+  const auto checked = [&](int64_t id) {
+    const int64_t vocab_size = folder.config().vocab_size;
+    check_input(id >= 0 && id < vocab_size, folder.path(), ": special token ids must lie in 0..",
                 vocab_size - 1, "; got ", id);
-  }
-  return {ids.begin(), ids.end()};
+    return static_cast<int32_t>(id);
+  };
+  const SpecialIds special = read_special_ids(folder.path());
+  Ends ends;
+  if (special.begin) ends.begin = checked(*special.begin);
+  for (const int64_t id : special.end) ends.end.push_back(checked(id));
+  return ends;
 }
 
 std::vector<TextLabel> labels_of(const std::vector<GenerateArguments::Prompt>& prompts,
@@ -38,6 +50,19 @@ std::vector<TextLabel> labels_of(const std::vector<GenerateArguments::Prompt>& p
     }
   }
   return labels;
+}
+
+std::vector<TextStart> starts_of(const std::vector<TextLabel>& labels) {
+  std::vector<TextStart> starts;
+  for (const TextLabel& label : labels) {
+    starts.push_back({label.ids, static_cast<uint64_t>(label.sample)});
+  }
+  return starts;
+}
+
+OutputForm output_form(const GenerateArguments& arguments) {
+  if (arguments.json) return OutputForm::json;
+  return arguments.no_stream ? OutputForm::at_end : OutputForm::streamed;
 }
 
 std::string speed(const char* name, int64_t tokens, double seconds) {
@@ -70,29 +95,16 @@ int generate_texts(int argc, char** argv) {
   const Exec exec = arguments.exec();
   make_file_faults_errors("generate");
 
-  const ModelFolder folder(arguments.model);
+  const ModelFolder folder(model_path(arguments.model));
   const ModelConfig& config = folder.config();
-  for (const std::string& key : folder.ignored_keys()) {
-    print_error("generate", "note: " + folder.path() + ": passed over the unknown key " + key);
-  }
+  for (const std::string& note : folder.notes()) print_error("generate", "note: " + note);
   const Vocabulary vocabulary = model_vocabulary(folder.path(), config.vocab_size).vocabulary;
-  const SpecialIds special = read_special_ids(folder.path());
-  const std::vector<int32_t> end_ids = token_ids(special.end, config.vocab_size, folder.path());
-  std::optional<int32_t> begin;
-  if (special.begin) begin = token_ids({*special.begin}, config.vocab_size, folder.path())[0];
-
-  GenerateOptions options = arguments.options(read_generation_config(folder.path()), end_ids);
+  const Ends ends = read_ends(folder);
+  GenerateOptions options = arguments.options(read_generation_config(folder.path()), ends.end);
   options.drawable_ids = vocabulary.size();
-  const std::vector<TextLabel> labels =
-      labels_of(arguments.prompts(vocabulary, config.vocab_size, begin), arguments.num_samples());
-  std::vector<TextStart> starts;
-  for (const TextLabel& label : labels) {
-    starts.push_back({label.ids, static_cast<uint64_t>(label.sample)});
-  }
-  const OutputForm form = arguments.json        ? OutputForm::json
-                          : arguments.no_stream ? OutputForm::at_end
-                                                : OutputForm::streamed;
-  GenerateOutput output(std::cout, form, arguments.echo, vocabulary, labels,
+  const std::vector<TextLabel> labels = labels_of(
+      arguments.prompts(vocabulary, config.vocab_size, ends.begin), arguments.num_samples());
+  GenerateOutput output(std::cout, output_form(arguments), arguments.echo, vocabulary, labels,
                         arguments.stop_strings);
 
   const Context ctx = context_on(arguments.device, arguments.threads);
@@ -107,7 +119,7 @@ int generate_texts(int argc, char** argv) {
   }
   stop_on_signals();
   const Generation generation =
-      generate(ctx, model, exec, starts, options, &output, &stop_requested());
+      generate(ctx, model, exec, starts_of(labels), options, &output, &stop_requested());
   output.finish(generation);
   end_on_signals();
   report(ctx, generation, config.max_position_embeddings);

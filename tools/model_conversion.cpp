@@ -12,6 +12,7 @@
 #include "model/hf/hugging_face_config.h"
 #include "model/hf/layout_writer.h"
 #include "model/model_folder.h"
+#include "train/checkpoint.h"
 #include "train/data/exported_tokenizer.h"
 #include "train/data/model_vocabulary.h"
 
@@ -53,14 +54,6 @@ void write_tensors(const AtomicFolder& out, std::vector<TensorToWrite> tensors,
     };
   }
   write_tensor_files(out.path(), std::move(tensors), options.max_shard_bytes);
-}
-
-Notes notes_of(const ModelFolder& model) {
-  Notes notes;
-  for (const std::string& key : model.ignored_keys()) {
-    notes.push_back(text(model.path(), "/", kConfig, ": key ", key, " is not known; passed over"));
-  }
-  return notes;
 }
 
 // A Hugging Face folder keeps its tokenizer, of whatever kind, so that none need be read.
@@ -138,7 +131,7 @@ std::string recast_config(const std::string& path, std::optional<ElementType> dt
 
 // --- describing ----------------------------------------------------------------------------------
 
-std::string shape_text(const std::vector<int64_t>& shape) {
+std::string sizes_text(const std::vector<int64_t>& shape) {
   std::string all;
   for (const int64_t size : shape) all += text(all.empty() ? "" : " x ", size);
   return all.empty() ? "scalar" : all;
@@ -150,7 +143,7 @@ std::string tensor_lines(const std::deque<SafetensorsFile>& files) {
   for (const SafetensorsFile& file : files) {
     lines += text("\n", fs::path(file.path()).filename().string(), "\n");
     for (const SafetensorsEntry& entry : file.entries()) {
-      lines += text("  ", entry.name, "  ", entry.dtype, "  ", shape_text(entry.shape), "  ",
+      lines += text("  ", entry.name, "  ", entry.dtype, "  ", sizes_text(entry.shape), "  ",
                     entry.bytes.size(), " bytes\n");
       bytes += static_cast<int64_t>(entry.bytes.size());
       ++count;
@@ -163,9 +156,9 @@ std::string tensor_lines(const std::deque<SafetensorsFile>& files) {
 
 Notes export_model(const std::string& in, const std::string& out,
                    const ConversionOptions& options) {
-  const ModelFolder model(in);
+  const ModelFolder model(model_path(in));
   const ModelVocabulary found = vocabulary_to_export(model);
-  Notes notes = notes_of(model);
+  Notes notes = model.notes();
   const ModelConfig config = without_padding(model, found, options, notes);
   check_hugging_face_config(config);
   model.check_tied_head();
@@ -187,9 +180,9 @@ Notes export_model(const std::string& in, const std::string& out,
 
 Notes import_model(const std::string& in, const std::string& out,
                    const ConversionOptions& options) {
-  const ModelFolder model(in);
+  const ModelFolder model(model_path(in));
   const ModelVocabulary found = model_vocabulary(model.path(), model.config().vocab_size);
-  Notes notes = notes_of(model);
+  Notes notes = model.notes();
   model.check_tied_head();
   AtomicFolder folder(out);
   write_tensors(folder, tensors_in_layout(model, own_layout(model.config()), options.dtype),
@@ -211,7 +204,7 @@ Notes import_model(const std::string& in, const std::string& out,
 
 Notes rewrite_model(const std::string& path, const std::string& out,
                     const ConversionOptions& options) {
-  const std::string in = find_model_folder(path);
+  const std::string in = model_path(path);
   const TensorFiles files(in);
   std::vector<TensorToWrite> tensors;
   for (const auto& [name, entry] : files.entries()) {
@@ -233,13 +226,13 @@ std::string describe_model(const std::string& path) {
     file.emplace_back(path);
     return path + tensor_lines(file);
   }
-  const ModelFolder model(path);
+  const ModelFolder model(model_path(path));
   ModelConfig config = model.config();
   std::string page =
       text(model.path(), ": ", model.is_hugging_face() ? "Hugging Face" : "xtrain", " layout, ",
            name_of(config.model_type), "\n", parameter_count(config), " parameters\n");
   page += config_to_json({{"model", config_fields(config)}});
-  for (const std::string& note : notes_of(model)) page += "note: " + note + "\n";
+  for (const std::string& note : model.notes()) page += "note: " + note + "\n";
   return page + tensor_lines(model.tensors().files());
 }
 

@@ -7,6 +7,7 @@
 #include "tools/device.h"
 #include "tools/model_case.h"
 #include "tools/program.h"
+#include "train/checkpoint.h"
 
 namespace xtrain {
 namespace {
@@ -45,7 +46,8 @@ int model_values(int argc, char** argv) {
   if (inputs.empty()) {
     write(output, compute(ctx, ModelCase(input), exec));
   } else {
-    write(output, {compute_logits(ctx, ModelFolder(input), SafetensorsFile(inputs), exec)});
+    write(output,
+          {compute_logits(ctx, ModelFolder(model_path(input)), SafetensorsFile(inputs), exec)});
   }
   return 0;
 }

@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <exception>
 #include <iostream>
 #include <new>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/error.h"
 
@@ -20,6 +23,32 @@ void open_closed_streams() {
   for (int stream = 0; stream <= 2; ++stream) {
     if (fcntl(stream, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);  // takes the lowest number
   }
+}
+
+template <class T>
+bool is_number(std::string_view value) {
+  if (value.starts_with('+')) value.remove_prefix(1);
+  T number;
+  const char* const end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  return error == std::errc() && stop == end;
+}
+
+// CLI11 turns numbers that are out of range into others, and nothing into 0.
+void check_numbers(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool plain = option->get_type_size_max() > 0 && type.find("SIZE") == std::string::npos;
+    for (const std::string& value : plain ? option->results() : std::vector<std::string>()) {
+      const bool fits = type.starts_with("INT")     ? is_number<int64_t>(value)
+                        : type.starts_with("UINT")  ? is_number<uint64_t>(value)
+                        : type.starts_with("FLOAT") ? is_number<double>(value)
+                                                    : true;
+      check_input(fits, option->get_name(), " must be a number",
+                  type.starts_with("UINT") ? " from 0 to 2^64 - 1" : "", "; got \"", value, "\"");
+    }
+  }
+  for (const CLI::App* command : app.get_subcommands({})) check_numbers(*command);
 }
 
 }  // namespace
@@ -38,6 +67,7 @@ void print_error(const char* name, const std::string& message) {
 bool parse_arguments(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
+    check_numbers(app);
     return true;
   } catch (const CLI::Success& help) {
     app.exit(help);

@@ -7,13 +7,12 @@
 #include <array>
 #include <cstdio>
 #include <iostream>
+#include <utility>
 
 namespace xtrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr double kMegabyte = 1e6;
 
 template <class... Values>
 std::string format(const char* pattern, Values... values) {
@@ -29,10 +28,8 @@ std::string bar(double share) {
          std::string(static_cast<size_t>(kCells - full), '.') + ']';
 }
 
-size_t terminal_width() {
-  winsize size{};
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
 }
 
 }  // namespace
@@ -43,41 +40,60 @@ std::string duration_text(double seconds) {
                   : format("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
 }
 
-ProgressLine::ProgressLine()
-    : terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()), shown_(start_) {}
+size_t terminal_width(int descriptor) {
+  winsize size{};
+  const bool known = ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+ProgressLine::ProgressLine(std::string unit, double unit_size)
+    : unit_(std::move(unit)),
+      unit_size_(unit_size),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()),
+      shown_(start_) {}
 
 ProgressLine::~ProgressLine() {
   if (live_) std::cerr << std::endl;
 }
 
 double ProgressLine::seconds() const {
-  return std::chrono::duration<double>(Clock::now() - start_).count();
+  return seconds_between(start_, Clock::now());
 }
 
-void ProgressLine::show(int64_t bytes, int64_t total, const std::string& more) {
-  const auto now = Clock::now();
-  if (done_ < 0) done_ = bytes;
-  if (now - shown_ <
-      (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000))) {
-    return;
-  }
-  shown_ = now;
-  const double rate = static_cast<double>(bytes - done_) / std::max(seconds(), 1e-9);
-  std::string line = format("%.1f", static_cast<double>(bytes) / kMegabyte);
+std::string ProgressLine::line(int64_t done, int64_t total, double per_second,
+                               const std::string& more) const {
+  const auto in_units = [&](double count) {
+    return format("%.*f", unit_size_ > 1 ? 1 : 0, count / unit_size_);
+  };
+  std::string text = in_units(static_cast<double>(done));
   if (total > 0) {
-    const double share = static_cast<double>(bytes) / static_cast<double>(total);
-    line = bar(share) + format(" %3.0f %%  ", 100 * share) + line +
-           format(" of %.1f", static_cast<double>(total) / kMegabyte);
+    const double share = static_cast<double>(done) / static_cast<double>(total);
+    text = bar(share) + format(" %3.0f %%  ", 100 * share) + text + " of " +
+           in_units(static_cast<double>(total));
   }
-  line += format(" MB  %.1f MB/s  ", rate / kMegabyte) + more;
-  if (total > 0 && rate > 0) {
-    line += "  left " + duration_text(static_cast<double>(total - bytes) / rate);
+  text += ' ' + unit_ + "  " + in_units(per_second) + ' ' + unit_ + "/s";
+  if (!more.empty()) text += "  " + more;
+  if (total > 0 && per_second > 0) {
+    text += "  left " + duration_text(static_cast<double>(total - done) / per_second);
   }
+  return text;
+}
+
+void ProgressLine::show(int64_t done, int64_t total, const std::string& more) {
+  const auto now = Clock::now();
+  if (!first_) first_ = {done, now};
+  const auto pause = std::chrono::milliseconds(terminal_ ? 100 : 5000);
+  if (now - shown_ < pause) return;
+  shown_ = now;
+  const double seconds = std::max(seconds_between(first_->when, now), 1e-9);
+  const std::string text =
+      line(done, total, static_cast<double>(done - first_->done) / seconds, more);
   if (terminal_) {
-    std::cerr << "\r\033[K" << line.substr(0, terminal_width() - 1) << std::flush;
+    std::cerr << "\r\033[K" << text.substr(0, terminal_width(STDERR_FILENO) - 1) << std::flush;
     live_ = true;
   } else {
-    std::cerr << line << std::endl;
+    std::cerr << text << std::endl;
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// How signals end a training run: a first one lets it finish its step and save a checkpoint, a
-// second one ends the program.
+// How signals end a program that has something to save: a first one lets it finish its step and
+// save, a second one ends it.
 
 #include <atomic>
 
@@ -9,7 +9,7 @@ namespace xtrain {
 // Set by the first signal after stop_on_signals().
 const std::atomic<bool>& stop_requested();
 
-// Losing the terminal or the reader of the output ends a run with a checkpoint, too.
+// Losing the terminal or the reader of the output stops a program as a signal does.
 void stop_on_signals();
 // When nothing is left to save: signals do again what they do to any program.
 void end_on_signals();

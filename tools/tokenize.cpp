@@ -78,7 +78,9 @@ void complete_options(Arguments& a, const TokenizerFile& tokenizer) {
   o.end_token = find_end_token(tokenizer, a.end_token);
   const std::filesystem::path folder = std::filesystem::path(o.out_dir + "/.").lexically_normal();
   o.name = a.name.empty() ? folder.parent_path().filename().string() : a.name;
-  if (o.name.empty() || o.name.front() == '.') o.name = "tokens";
+  const bool usable = !o.name.empty() && o.name.front() != '.';
+  check_input(a.name.empty() || usable, "--name must not begin with a dot; got \"", a.name, '"');
+  if (!usable) o.name = "tokens";
 }
 
 void print_split(const char* split, const StreamState& state) {
@@ -131,7 +133,7 @@ int report(const Arguments& a, const TokenizeResult& result, Seconds time) {
 }
 
 TokenizeResult run(const TokenizerFile& tokenizer, const TokenizeOptions& options, Seconds& time) {
-  ProgressLine line;
+  ProgressLine line("MB", 1e6);
   const std::clock_t begin = std::clock();
   TokenizeResult result =
       tokenize(tokenizer, options, stop_requested(), [&](const TokenizeProgress& progress) {
@@ -152,7 +154,8 @@ int tokenize_program(int argc, char** argv) {
   if (!parse_arguments(app, argc, argv)) return 0;
   TokenizeOptions& o = a.options;
   check_input(a.measure || !o.out_dir.empty(), "--out-dir must name a folder for the token files");
-  check_input(o.threads >= 0, "--threads must be at least 0; got ", o.threads);
+  check_input(o.threads >= 0 && o.threads <= 1024, "--threads must lie in 0..1024; got ",
+              o.threads);
   if (a.measure) o.out_dir.clear();
   if (o.threads == 0) o.threads = available_cores();
   make_file_faults_errors("tokenize");

@@ -1,6 +1,5 @@
 #include "tools/train_log.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -8,6 +7,9 @@
 #include <iostream>
 
 #include "core/error.h"
+#include "model/model_folder.h"
+#include "tools/device.h"
+#include "tools/progress_line.h"
 
 namespace xtrain {
 namespace {
@@ -17,28 +19,6 @@ std::string format(const char* pattern, double value) {
   if (std::isnan(value)) value = std::fabs(value);  // its sign says nothing
   std::snprintf(text, sizeof(text), pattern, value);
   return text;
-}
-
-std::string duration(double seconds) {
-  const auto s = static_cast<long long>(seconds + 0.5);
-  char text[64];
-  if (s < 3600) {
-    std::snprintf(text, sizeof(text), "%lld:%02lld", s / 60, s % 60);
-  } else {
-    std::snprintf(text, sizeof(text), "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-  }
-  return text;
-}
-
-// Columns of the terminal, or a usual number of them where it does not say.
-size_t terminal_width() {
-  winsize size{};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
-
-std::string device_text(Device device) {
-  return device.is_cuda() ? text(device, ", ", cuda_device_name(device.index)) : text(device);
 }
 
 std::optional<double> entropy_floor(const Trainer& trainer) {
@@ -92,7 +72,7 @@ void TrainLog::print_lasting(const std::string& text) {
 void TrainLog::print_live(const std::string& text) {
   const auto now = std::chrono::steady_clock::now();
   if (live_ && now - live_since_ < std::chrono::milliseconds(50)) return;
-  out_ << "\r\033[K" << text.substr(0, terminal_width() - 1) << std::flush;
+  out_ << "\r\033[K" << text.substr(0, terminal_width(STDOUT_FILENO) - 1) << std::flush;
   live_ = true;
   live_since_ = now;
 }
@@ -108,9 +88,9 @@ std::string TrainLog::line(const StepReport& r) const {
 
 std::string TrainLog::remaining(int64_t step) const {
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
-  if (step == max_steps_) return "took " + duration(passed.count());
+  if (step == max_steps_) return "took " + duration_text(passed.count());
   const double per_step = passed.count() / static_cast<double>(step - first_step_);
-  return "left " + duration(per_step * static_cast<double>(max_steps_ - step));
+  return "left " + duration_text(per_step * static_cast<double>(max_steps_ - step));
 }
 
 void print_start(std::ostream& out, const Trainer& trainer, const Context& ctx) {
@@ -122,6 +102,11 @@ void print_start(std::ostream& out, const Trainer& trainer, const Context& ctx) 
       << " tokens\n";
   if (const auto& validation = trainer.data().validation) {
     out << "validation data: " << validation->reader() << ", " << validation->size() << " tokens\n";
+  }
+  if (!run.train.init.empty()) {
+    for (const std::string& note : ModelFolder(run.train.init).notes()) {
+      out << "note: " << note << "\n";
+    }
   }
   if (!trainer.resumed_from().empty()) {
     out << "continuing from " << trainer.resumed_from() << " at step " << trainer.state().step

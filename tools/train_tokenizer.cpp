@@ -12,6 +12,7 @@
 #include "tools/progress_line.h"
 #include "tools/stop_signals.h"
 #include "train/data/count_documents.h"
+#include "train/data/token_folder.h"
 #include "train/data/tokenizer_json.h"
 
 namespace xtrain {
@@ -49,6 +50,7 @@ void add_arguments(CLI::App& app, Arguments& a) {
 }
 
 std::string pattern_of(const std::string& name) {
+  check_input(!name.empty(), "--pattern must not be empty");
   const std::map<std::string, std::string_view> known{{"gpt2", kGpt2Pattern},
                                                       {"qwen2", kQwen2Pattern},
                                                       {"qwen3", kQwen2Pattern},
@@ -58,13 +60,23 @@ std::string pattern_of(const std::string& name) {
 }
 
 // The file to write; its folder exists then.
+namespace fs = std::filesystem;
+
 std::string output_path(const std::string& out) {
-  namespace fs = std::filesystem;
+  check_input(!out.empty(), "--out must name a file or a folder");
   const fs::path path = out.ends_with(".json") ? fs::path(out) : fs::path(out) / "tokenizer.json";
-  std::error_code error;
-  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  check(!error, path.parent_path().string(), ": cannot create the folder: ", error.message());
+  const fs::path kept = tokenizer_beside(path.string());
+  check_input(kept.filename() != path.filename(), path.string(),
+              ": belongs to the token files beside it; choose another --out");
   return path.string();
+}
+
+void write_tokenizer(const std::string& path, const BpeTokenizer& tokenizer) {
+  const fs::path folder = fs::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) fs::create_directories(folder, error);
+  check(!error, folder.string(), ": cannot create the folder: ", error.message());
+  write_file(path, to_tokenizer_json(tokenizer));
 }
 
 PieceCounts count(const Arguments& a, int threads) {
@@ -75,7 +87,7 @@ PieceCounts count(const Arguments& a, int threads) {
     total += file.bytes;
     known = known && !file.stream;
   }
-  ProgressLine line;
+  ProgressLine line("MB", 1e6);
   PieceCounts counts =
       count_documents(files, a.documents, PreTokenizer(pattern_of(a.pattern), "--pattern"), threads,
                       stop_requested(), [&](const ReadPosition& position) {
@@ -90,7 +102,9 @@ int train_tokenizer(int argc, char** argv) {
   Arguments a;
   add_arguments(app, a);
   if (!parse_arguments(app, argc, argv)) return 0;
-  check_input(a.threads >= 0, "--threads must be at least 0; got ", a.threads);
+  check_input(a.threads >= 0 && a.threads <= 1024, "--threads must lie in 0..1024; got ",
+              a.threads);
+  const std::string path = output_path(a.out);
   make_file_faults_errors("train_tokenizer");
   check_training(a.training);
   stop_on_signals();
@@ -98,10 +112,7 @@ int train_tokenizer(int argc, char** argv) {
   end_on_signals();
   std::cout << counts.pieces().size() << " different pieces\n";
   const BpeTokenizer tokenizer = train_bpe(counts, a.training);
-  const std::string path = output_path(a.out);
-  AtomicFile file(path);
-  file.write(to_tokenizer_json(tokenizer));
-  file.commit();
+  write_tokenizer(path, tokenizer);
   if (tokenizer.size() < a.training.vocab_size) {
     std::cerr << "train_tokenizer: the text has pairs for " << tokenizer.size() << " tokens only; "
               << a.training.vocab_size << " were asked for\n";

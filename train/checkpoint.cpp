@@ -75,12 +75,6 @@ void write_tensors(const Context& ctx, const std::string& path,
   writer.finish();
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  AtomicFile file(path.string());
-  file.write(text);
-  file.commit();
-}
-
 Json manifest_entry(const fs::path& path) {
   const MappedFile file(path.string());
   return {{"bytes", file.bytes().size()}, {"xxh3_64", checksum_of(file.bytes())}};
@@ -94,7 +88,7 @@ void write_manifest(const fs::path& folder) {
   std::sort(names.begin(), names.end());
   Json files = Json::object();
   for (const std::string& name : names) files[name] = manifest_entry(folder / name);
-  write_text(folder / kManifest, Json{{"files", files}}.dump(2) + "\n");
+  write_file((folder / kManifest).string(), Json{{"files", files}}.dump(2) + "\n");
 }
 
 // A folder that is gone when the scope is left, however it is left.
@@ -212,8 +206,8 @@ std::string save_checkpoint(const Context& ctx, const std::string& folder,
                   {"tokens", state.tokens},
                   {"seq_len", state.seq_len},
                   {"seed", state.seed}};
-  write_text(partial / kState, json.dump(2) + "\n");
-  for (const auto& [name, content] : files) write_text(partial / name, content);
+  write_file((partial / kState).string(), json.dump(2) + "\n");
+  for (const auto& [name, content] : files) write_file((partial / name).string(), content);
   write_manifest(partial);
   publish(partial, target);
   return target.string();
@@ -239,12 +233,13 @@ TrainingState load_checkpoint(const Context& ctx, const std::string& path,
   return state;
 }
 
-void verify_checkpoint(const std::string& path) {
+void verify_checkpoint(const std::string& path, CheckpointPart part) {
   const fs::path folder = path;
   const Json manifest = read_json(folder / kManifest);
   check_input(manifest.contains("files") && manifest["files"].is_object(),
               "checkpoint: ", (folder / kManifest).string(), " must list files");
   for (const auto& [name, expected] : manifest["files"].items()) {
+    if (part == CheckpointPart::model && name == kMoments) continue;
     const Json found = manifest_entry(folder / name);
     check_input(found == expected, "checkpoint: ", (folder / name).string(), " is damaged: it is ",
                 found.dump(), ", its manifest says ", expected.dump());
@@ -255,17 +250,31 @@ void verify_checkpoint(const std::string& path) {
   }
 }
 
-std::string newest_checkpoint(const std::string& folder) {
+std::string newest_checkpoint(const std::string& folder, CheckpointPart part) {
   for (int64_t step : steps_in(folder)) {
     const std::string path = checkpoint_path(folder, step);
     try {
-      verify_checkpoint(path);
+      verify_checkpoint(path, part);
       return path;
     } catch (const InputError&) {
       continue;  // damaged: an older one will do
     }
   }
   return "";
+}
+
+std::string model_path(const std::string& path) {
+  const std::string checkpoints = (fs::path(path) / "checkpoints").string();
+  std::error_code ignored;
+  if (!fs::exists(fs::path(path) / kWeights, ignored) && has_checkpoints(checkpoints)) {
+    const std::string newest = newest_checkpoint(checkpoints, CheckpointPart::model);
+    check_input(!newest.empty(), "every checkpoint in ", checkpoints, " is damaged");
+    return newest;
+  }
+  const bool is_checkpoint = fs::exists(fs::path(path) / kManifest, ignored) &&
+                             fs::exists(fs::path(path) / kState, ignored);
+  if (is_checkpoint) verify_checkpoint(path, CheckpointPart::model);
+  return path;
 }
 
 bool has_checkpoints(const std::string& folder) {

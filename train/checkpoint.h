@@ -46,11 +46,20 @@ std::string save_checkpoint(const Context& ctx, const std::string& folder,
 TrainingState load_checkpoint(const Context& ctx, const std::string& path,
                               const ParameterSet& parameters, const AdamWState& optimizer);
 
-// Throws InputError naming the file at fault unless the manifest and all files agree.
-void verify_checkpoint(const std::string& path);
+// What of a checkpoint is looked at: everything, or what a model consists of, which leaves out the
+// moments.
+enum class CheckpointPart : uint8_t { all, model };
+
+// Throws InputError naming the file at fault unless the manifest and the files agree.
+void verify_checkpoint(const std::string& path, CheckpointPart part = CheckpointPart::all);
 
 // The newest step in the folder whose files agree with its manifest, or "" when there is none.
-std::string newest_checkpoint(const std::string& folder);
+std::string newest_checkpoint(const std::string& folder, CheckpointPart part = CheckpointPart::all);
+
+// The folder of a model (model/model_folder.h) that a user means: the path itself, or for a run's
+// out-dir its newest undamaged checkpoint. InputError when all are damaged, and naming the file
+// where the path is a checkpoint whose model is damaged.
+std::string model_path(const std::string& path);
 
 // Whether the folder holds anything named like a checkpoint, complete or not.
 bool has_checkpoints(const std::string& folder);

@@ -26,9 +26,7 @@ Json finite_or_null(double x) {
 }  // namespace
 
 Metrics::Metrics(const std::string& path, int64_t last_step) : path_(path) {
-  AtomicFile file(path);
-  file.write(kept_lines(last_step));
-  file.commit();
+  write_file(path, kept_lines(last_step));
   file_.open(path, std::ios::app);
   check(file_.good(), "metrics: cannot write ", path);
 }
@@ -84,9 +82,7 @@ RunFolder::~RunFolder() {
 }
 
 void RunFolder::write(const std::string& name, const std::string& content) const {
-  AtomicFile file((fs::path(path_) / name).string());
-  file.write(content);
-  file.commit();
+  write_file((fs::path(path_) / name).string(), content);
 }
 
 Metrics RunFolder::open_metrics(int64_t last_step) const {

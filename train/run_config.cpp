@@ -6,6 +6,7 @@
 #include "core/config_writer.h"
 #include "core/error.h"
 #include "model/model_folder.h"
+#include "train/checkpoint.h"
 
 namespace xtrain {
 namespace {
@@ -163,7 +164,8 @@ Fields config_fields(DataConfig& c) {
                     {"text", "text"},
                     {"chars", "chars"},
                     {"tokens", "tokens"}},
-                   "stories: built in; text: bytes; chars: UTF-8 characters; tokens: files of ids; "
+                   "stories: built in; text: bytes, or a byte-pair vocabulary's tokens; chars: "
+                   "UTF-8 characters; tokens: files of ids; "
                    "auto: found from the files, stories without any"),
       config_field("train_files", c.train_files, "paths or glob patterns, one stream"),
       config_field("val_files", c.val_files, "likewise for validation"),
@@ -256,12 +258,14 @@ RunConfig resolve_run_config(const ConfigReader& reader) {
   RunConfig given;
   read_into(given, reader.has("train", "init"));
   const bool from_model = !given.train.init.empty();
+  const std::string init = from_model ? model_path(given.train.init) : "";
   RunConfig run;
-  run.model = from_model ? ModelFolder(given.train.init).config() : with_defaults(given.model);
+  run.model = from_model ? ModelFolder(init).config() : with_defaults(given.model);
   const ModelConfig of_folder = run.model;
   run.train.seq_len =
       from_model ? of_folder.max_position_embeddings : given.model.max_position_embeddings;
   read_into(run, from_model);
+  run.train.init = init;  // a run's newest checkpoint may be another one later
   if (from_model) {
     if (run.model.vocab_size == 0) run.model.vocab_size = of_folder.vocab_size;
     check_same_model(run, of_folder);
@@ -273,12 +277,6 @@ RunConfig resolve_run_config(const ConfigReader& reader) {
 
 std::string run_config_to_json(RunConfig run) {
   return config_to_json(config_sections(run));
-}
-
-RunConfig read_run_config(const std::string& path) {
-  ConfigReader reader;
-  reader.add_file(path);
-  return resolve_run_config(reader);
 }
 
 int64_t micro_steps(const TrainConfig& train, int64_t replicas) {

@@ -83,7 +83,6 @@ RunConfig resolve_run_config(const ConfigReader& reader);
 
 // The resolved config of a run as JSON. Reading it back gives the same config.
 std::string run_config_to_json(RunConfig run);
-RunConfig read_run_config(const std::string& path);
 
 // Micro-steps of an optimizer step on each of `replicas`: total_batch_size (which must be a
 // multiple of batch_size * seq_len * replicas) shared out, or else grad_accum_steps, or else 1.

@@ -81,7 +81,7 @@ Trainer::~Trainer() {
 void Trainer::open_run_data() {
   std::optional<ModelVocabulary> of_model;
   if (!run_.train.init.empty()) {
-    of_model = model_vocabulary(find_model_folder(run_.train.init), run_.model.vocab_size);
+    of_model = model_vocabulary(run_.train.init, run_.model.vocab_size);
   }
   const bool known = of_model && !of_model->file.empty();
   data_ = open_data(run_.data, run_.model.vocab_size, known ? &of_model->vocabulary : nullptr);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "core/cpu/gemm_backends.h"
 #include "core/cpu/gemm_pack.h"

@@ -394,8 +394,7 @@ void add_llama_keys(const ModelConfig& c, Json& json) {
 }  // namespace
 
 HuggingFaceConfig read_hugging_face_config(std::string_view json, const std::string& path) {
-  check_json_object(json, path);
-  return Reading(Json::parse(without_byte_order_mark(json)), path).result();
+  return Reading(Json::parse(checked_json_object(json, path)), path).result();
 }
 
 void check_hugging_face_config(const ModelConfig& c) {

@@ -10,8 +10,6 @@
 namespace xtrain {
 namespace {
 
-constexpr size_t kElementsAtATime = size_t{1} << 21;
-
 ElementType wider(ElementType a, ElementType b) {
   if (a == b) return a;
   return a == ElementType::f64 || b == ElementType::f64 ? ElementType::f64 : ElementType::f32;
@@ -112,7 +110,7 @@ TensorToWrite tensor_as(const SafetensorsEntry& entry, std::optional<ElementType
     return {entry, [&entry](const TensorToWrite::Put& put) { put(entry.bytes); }};
   }
   const auto write = [&entry, from = *from, to = *dtype](const TensorToWrite::Put& put) {
-    const size_t block = kElementsAtATime * static_cast<size_t>(size_of(from));
+    const size_t block = static_cast<size_t>(kElementsAtATime * size_of(from));
     for (size_t at = 0; at < entry.bytes.size(); at += block) {
       const auto some = entry.bytes.subspan(at, std::min(block, entry.bytes.size() - at));
       put(converted(from, some, to, entry.name));

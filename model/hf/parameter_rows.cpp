@@ -9,8 +9,6 @@
 namespace xtrain {
 namespace {
 
-constexpr int64_t kElementsAtATime = int64_t{1} << 21;
-
 ElementType type_of(const SafetensorsEntry& entry) {
   const auto type = element_type_from_name(entry.dtype);
   check(type.has_value(), "read_rows: tensor ", entry.name, " is of ", entry.dtype);

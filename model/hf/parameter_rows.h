@@ -23,7 +23,9 @@ void read_rows(const TensorFiles& files, const ParameterLayout& parameter, int64
 void transpose_items(std::span<const std::byte> source, int64_t rows, int64_t columns, int64_t item,
                      std::span<std::byte> target);
 
-// Rows that are handled at a time, so that memory stays bounded whatever the tensor.
+// Elements that are handled at a time, so that memory stays bounded whatever the tensor; and the
+// rows of a shape that these are, at least one.
+inline constexpr int64_t kElementsAtATime = int64_t{1} << 21;
 int64_t rows_at_a_time(const Shape& shape);
 
 }  // namespace xtrain

@@ -32,12 +32,6 @@ std::optional<int64_t> byte_count(const SafetensorsInfo& tensor) {
   return is_empty ? 0 : bytes;
 }
 
-std::string shown(const std::vector<int64_t>& shape) {
-  std::string all = "(";
-  for (size_t i = 0; i < shape.size(); ++i) all += text(i == 0 ? "" : ", ", shape[i]);
-  return all + ")";
-}
-
 std::string_view header_of(const MappedFile& file) {
   const auto bytes = file.bytes();
   check_input(bytes.size() >= kLengthBytes, file.path(),
@@ -59,10 +53,10 @@ void check_size(const Tensor& tensor, int64_t data_bytes, const std::string& pat
               " bytes of values; got ", tensor.begin, " and ", tensor.end);
   const std::optional<int64_t> bytes = byte_count(tensor);
   check_input(bytes.has_value(), path, ": tensor ", tensor.name,
-              ": must have fewer than 2^63 bytes; got shape ", shown(tensor.shape), " of ",
+              ": must have fewer than 2^63 bytes; got shape ", shape_text(tensor.shape), " of ",
               tensor.dtype);
   check_input(*bytes == tensor.end - tensor.begin, path, ": tensor ", tensor.name, ": shape ",
-              shown(tensor.shape), " of ", tensor.dtype, " needs ", *bytes,
+              shape_text(tensor.shape), " of ", tensor.dtype, " needs ", *bytes,
               " bytes; data_offsets give ", tensor.end - tensor.begin);
 }
 
@@ -100,7 +94,7 @@ SafetensorsHeader lay_out(const std::vector<SafetensorsInfo>& tensors,
     const std::optional<int64_t> bytes = byte_count(tensor);
     int64_t end = 0;
     check(has_sizes && bytes && !__builtin_add_overflow(offset, *bytes, &end), path, ": tensor ",
-          tensor.name, ": impossible shape ", shown(tensor.shape));
+          tensor.name, ": impossible shape ", shape_text(tensor.shape));
     header.tensors.push_back({tensor, offset, end});
     offset = end;
   }
@@ -116,6 +110,12 @@ int64_t safetensors_item_size(std::string_view dtype) {
       {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U8", 1},   {"BOOL", 1}};
   const auto found = sizes.find(dtype);
   return found == sizes.end() ? 0 : found->second;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string all = "(";
+  for (size_t i = 0; i < shape.size(); ++i) all += text(i == 0 ? "" : ", ", shape[i]);
+  return all + ")";
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {

@@ -25,6 +25,8 @@ namespace xtrain {
 // 1; 0 for any other name.
 int64_t safetensors_item_size(std::string_view dtype);
 
+std::string shape_text(const std::vector<int64_t>& shape);  // "(2, 3)"
+
 struct SafetensorsInfo {
   std::string name;
   std::string dtype;

@@ -38,8 +38,7 @@ SpecialIds read_special_ids(const std::string& folder) {
     std::error_code ignored;
     if (!fs::exists(path, ignored)) continue;
     const MappedFile file(path);
-    check_json_object(file.text(), path);
-    const Json json = Json::parse(without_byte_order_mark(file.text()));
+    const Json json = Json::parse(checked_json_object(file.text(), path));
     const std::vector<int64_t> begin = read_ids(json, "bos_token_id", path);
     const std::vector<int64_t> end = read_ids(json, "eos_token_id", path);
     if (!ids.begin && !begin.empty()) ids.begin = begin[0];

@@ -15,8 +15,7 @@ namespace fs = std::filesystem;
 // Tensor to shard.
 std::map<std::string, std::string> read_weight_map(const std::string& path) {
   const MappedFile file(path);
-  check_json_object(file.text(), path);
-  const auto json = nlohmann::json::parse(without_byte_order_mark(file.text()));
+  const auto json = nlohmann::json::parse(checked_json_object(file.text(), path));
   const auto found = json.find("weight_map");
   check_input(found != json.end() && found->is_object(), path,
               ": must have an object \"weight_map\" of tensors and their files");

@@ -67,9 +67,7 @@ void write_index(const std::string& folder, const std::vector<Shard>& shards) {
   }
   const nlohmann::ordered_json index{{"metadata", {{"total_size", total}}},
                                      {"weight_map", weight_map}};
-  AtomicFile file((fs::path(folder) / kTensorIndex).string());
-  file.write(index.dump(2) + "\n");
-  file.commit();
+  write_file((fs::path(folder) / kTensorIndex).string(), index.dump(2) + "\n");
 }
 
 }  // namespace

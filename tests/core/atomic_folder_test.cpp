@@ -28,10 +28,31 @@ TEST_CASE("atomic folder: without commit nothing is left", "[atomic_folder]") {
   { AtomicFolder(parent.file("a")).write("x", "content"); }
   CHECK(fs::is_empty(parent.path));
   fs::create_directory(parent.file("a.partial"));
+  parent.write("a.partial/.unfinished", "");
   parent.write("a.partial/left", "behind by a killed process");
   AtomicFolder folder(parent.file("a"));
   folder.commit();
   CHECK(fs::is_empty(parent.file("a")));
+}
+
+TEST_CASE("atomic folder: a folder of the user's is not taken for a partial one",
+          "[atomic_folder]") {
+  const TemporaryFolder parent;
+  fs::create_directory(parent.file("a.partial"));
+  parent.write("a.partial/notes", "precious");
+  CHECK(rejection([&] { AtomicFolder x(parent.file("a")); }) ==
+        parent.file("a.partial") + ": is in the way; rename it or choose another name");
+  CHECK(parent.read("a.partial/notes") == "precious");
+}
+
+TEST_CASE("atomic folder: one process at a time writes it", "[atomic_folder]") {
+  const TemporaryFolder parent;
+  AtomicFolder first(parent.file("a"));
+  first.write("x", "content");
+  CHECK_THROWS_WITH(AtomicFolder(parent.file("a")),
+                    parent.file("a") + ": another process is writing this folder");
+  first.commit();
+  CHECK(parent.read("a/x") == "content");
 }
 
 TEST_CASE("atomic folder: what is there is not replaced, unless it is an empty folder",

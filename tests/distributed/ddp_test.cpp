@@ -1,7 +1,6 @@
 #include "distributed/ddp.h"
 
 #include <filesystem>
-#include <fstream>
 
 #include "core/copy.h"
 #include "distributed/parallel_run.h"

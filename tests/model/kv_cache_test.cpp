@@ -116,6 +116,8 @@ TEST_CASE("tokens beyond a cache or a model are refused before anything runs", "
   const Tensor tokens = from_host(ctx, std::vector<int32_t>{1, 1}, {2});
   CHECK(rejection([&] { model.decode(ctx, cache, tokens, exec); }) ==
         "cache: row 0 holds 16 of 16 tokens; 1 more do not fit");
+  CHECK_THROWS_WITH(model.prefill(ctx, cache, Rows{{1}, {1}}, exec),
+                    "model: prefill needs an empty cache; row 0 holds 16 tokens");
   CHECK(rejection([&] { model.next_logits(ctx, Rows{std::vector<int32_t>(65, 1)}, exec); }) ==
         "model: sequence length 65 must not exceed model.max_position_embeddings 64");
   CHECK(rejection([&] { model.next_logits(ctx, Rows{{}}, exec); }) ==

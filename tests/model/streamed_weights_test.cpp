@@ -97,7 +97,6 @@ TEST_CASE("a model with streamed weights takes the memory of two layers", "[mode
   const int64_t tables = 2 * config.vocab_size * config.hidden_size * size_of(Dtype::f32);
   const int64_t layer = (all - tables) / config.num_hidden_layers;
   INFO("peak " << peak << " of " << all << ", a layer " << layer);
-  CHECK(weights.held_bytes() >= 2 * layer);
   // Two layers; the head's blocks, which here are two copies of all its rows; what a pass computes.
   CHECK(peak < 2 * layer + tables + (1 << 20));
   CHECK(peak < all / 2);

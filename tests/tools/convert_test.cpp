@@ -242,6 +242,7 @@ TEST_CASE("what convert cannot do is one line, and leaves nothing", "[tools][con
       {"export theirs out --max-shard-size 0", 2, "--max-shard-size must lie in"},
       {"export theirs out --max-shard-size -5", 2, "max-shard-size"},
       {"export theirs out --max-shard-size 5XB", 2, "max-shard-size"},
+      {"export theirs out --max-shard-size KB", 2, "must begin with a number; got \"KB\""},
       {"export rope out", 2, "rope_scaling.rope_type is \"yarn\""},
       {"inspect nowhere", 2, "nowhere"},
       {"inspect file", 2, "file"},

@@ -106,6 +106,20 @@ TEST_CASE("train_tokenizer reports fewer tokens than asked, and refuses texts of
   }
 }
 
+TEST_CASE("train_tokenizer does not replace the tokenizer of token files", "[tools]") {
+  const Workplace place;
+  place.write("a.txt", "some words and some words more\n");
+  REQUIRE(place.run("tokenize", "a.txt --tokenizer bytes --out-dir d").code == 0);
+  const std::string before = place.read("d/vocabulary.json");
+  const Finished run =
+      place.run("train_tokenizer", "a.txt --vocab-size 300 --out d/vocabulary.json");
+  CHECK(run.code == 2);
+  CHECK(run.err ==
+        "train_tokenizer: d/vocabulary.json: belongs to the token files beside it; choose another "
+        "--out\n");
+  CHECK(place.read("d/vocabulary.json") == before);
+}
+
 TEST_CASE("tokenize killed at any moment goes on to the bytes of an unbroken run", "[tools]") {
   const Workplace place;
   std::string lines;
@@ -174,9 +188,14 @@ TEST_CASE("tokenize: bad arguments are one line and exit code 2", "[tools]") {
   place.write("a.txt", "text");
   fs::create_directory(place.path / "empty");
   for (const std::string arguments :
-       {"", "a.txt", "a.txt --tokenizer bytes", "none.txt --tokenizer bytes --out-dir o",
-        "empty --tokenizer bytes --out-dir o", "a.txt --tokenizer none --out-dir o",
-        "a.txt --tokenizer empty --out-dir o", "a.txt --tokenizer a.txt --out-dir o",
+       {"",
+        "a.txt",
+        "a.txt --tokenizer bytes",
+        "none.txt --tokenizer bytes --out-dir o",
+        "empty --tokenizer bytes --out-dir o",
+        "a.txt --tokenizer none --out-dir o",
+        "a.txt --tokenizer empty --out-dir o",
+        "a.txt --tokenizer a.txt --out-dir o",
         "a.txt --tokenizer bytes --out-dir o --format u16",
         "a.txt --tokenizer bytes --out-dir o --shard-tokens 0",
         "a.txt --tokenizer bytes --out-dir o --shard-tokens 2147483648",
@@ -186,6 +205,9 @@ TEST_CASE("tokenize: bad arguments are one line and exit code 2", "[tools]") {
         "a.txt --tokenizer bytes --out-dir o --val-fraction 1",
         "a.txt --tokenizer bytes --out-dir o --threads -1",
         "a.txt --tokenizer bytes --out-dir o --name a/b",
+        "a.txt --tokenizer bytes --out-dir o --name ..",
+        "a.txt --tokenizer bytes --out-dir o --threads 100000",
+        "a.txt --tokenizer bytes --out-dir o --seed -1",
         "a.txt --tokenizer bytes --out-dir a.txt"}) {
     const Finished run = place.run("tokenize", arguments);
     INFO(arguments << "\n" << run.err);

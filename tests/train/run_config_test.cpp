@@ -26,6 +26,12 @@ RunConfig resolve(const std::vector<std::string>& settings) {
   return resolve_run_config(reader);
 }
 
+RunConfig read_run_config(const std::string& path) {
+  ConfigReader reader;
+  reader.add_file(path);
+  return resolve_run_config(reader);
+}
+
 std::string refusal(const std::vector<std::string>& settings) {
   return rejection([&] { resolve(settings); });
 }

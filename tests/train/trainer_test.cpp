@@ -240,6 +240,9 @@ TEST_CASE("damaged and half-written checkpoints are passed over", "[train]") {
   CHECK(newest_checkpoint(checkpoints) == saved[2]);
   fs::resize_file(saved[2] + "/moments.safetensors", 0);
   CHECK(newest_checkpoint(checkpoints) == saved[1]);
+  // A model needs no moments.
+  CHECK(model_path(folder.path.string()) == saved[2]);
+  CHECK(model_path(saved[2]) == saved[2]);
   CHECK(rejection([&] {
           verify_checkpoint(saved[2]);
         }).starts_with("checkpoint: " + saved[2] + "/moments.safetensors is damaged"));
@@ -249,6 +252,11 @@ TEST_CASE("damaged and half-written checkpoints are passed over", "[train]") {
     file.put('\x55');
   }
   CHECK(newest_checkpoint(checkpoints) == saved[0]);
+  CHECK(rejection([&] {
+          model_path(saved[1]);
+        }).starts_with("checkpoint: " + saved[1] + "/model.safetensors is damaged"));
+  fs::remove(saved[2] + "/vocabulary.json");
+  CHECK(model_path(folder.path.string()) == saved[0]);
   run.train.resume = saved[1];
   CHECK(rejection([&] {
           Trainer(ctx, run, alone);
@@ -257,6 +265,8 @@ TEST_CASE("damaged and half-written checkpoints are passed over", "[train]") {
   CHECK(Trainer(ctx, run, alone).state().step == 1);
   fs::remove(saved[0] + "/manifest.json");
   CHECK(newest_checkpoint(checkpoints).empty());
+  CHECK(rejection([&] { model_path(folder.path.string()); }) ==
+        "every checkpoint in " + checkpoints + " is damaged");
   CHECK(rejection([&] { Trainer(ctx, run, alone); }) ==
         "train.resume auto: every checkpoint in " + checkpoints +
             " is damaged; give a path, or start in another --out-dir");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "train/data/byte_alphabet.h"
 #include "train/data/utf8.h"
 
 namespace xtrain {
@@ -163,6 +164,13 @@ bool MergeLearner::merge_best(int32_t id, TokenPair& merged) {
   return false;
 }
 
+bool spells_a_byte(const std::string& text) {
+  for (int byte = 0; byte < 256; ++byte) {
+    if (spell_bytes(std::string(1, static_cast<char>(byte))) == text) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 PieceCounts::PieceCounts(PreTokenizer pre_tokenizer) : pre_tokenizer_(std::move(pre_tokenizer)) {}
@@ -220,10 +228,14 @@ void check_training(const BpeTraining& training) {
   check_input(training.vocab_size >= fixed && training.vocab_size <= kMost,
               "vocab_size must lie in ", fixed, "..", kMost, ", with 256 bytes and ", fixed - 256,
               " special tokens; got ", training.vocab_size);
+  check_input(training.min_frequency >= 1, "min_frequency must be at least 1; got ",
+              training.min_frequency);
   std::set<std::string> seen;
   for (const std::string& special : training.special_tokens) {
     check_input(special.size() > 1 && valid_utf8_length(special) == special.size(),
                 "a special token must be valid UTF-8 of more than one byte; got \"", special, '"');
+    check_input(!spells_a_byte(special), "special token \"", special,
+                "\" is how tokenizer.json spells a byte; choose another");
     check_input(seen.insert(special).second, "special token \"", special, "\" is named twice");
   }
 }

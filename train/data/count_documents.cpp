@@ -1,7 +1,6 @@
 #include "train/data/count_documents.h"
 
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "train/data/document_encoder.h"
@@ -27,8 +26,7 @@ PieceCounts count_documents(const std::vector<InputFile>& files, const DocumentR
     if (!item.counts) item.counts.emplace(pre_tokenizer);
     item.counts->clear();
     for (const DocumentPart& part : item.text.parts) {
-      const std::string_view text =
-          std::string_view(item.text.text).substr(part.begin, part.end - part.begin);
+      const std::string_view text = item.text.text_of(part);
       if (part.json) {
         item.counts->add(text_of_json(text, rules.jsonl_field, reader.where(part.from)));
       } else {

@@ -12,7 +12,8 @@ struct DataConfig {
   //   auto     found from the files: token files by magic number or the name *.bin, anything
   //            else is text; no files at all means stories
   //   stories  the built-in children's stories, bytes as tokens (vocabulary 256)
-  //   text     any file, bytes as tokens (vocabulary 256)
+  //   text     any file, bytes as tokens (vocabulary 256), or the tokens of a given byte-pair
+  //            vocabulary
   //   chars    UTF-8 files, characters as tokens, ids in code point order
   //   tokens   files of token ids, see `format`
   std::string source = "auto";

@@ -52,9 +52,8 @@ void DocumentEncoder::encode_text(std::string_view text, const DocumentPart& par
 void DocumentEncoder::encode(const DocumentBatch& batch, EncodedBatch& out) {
   out.ids.clear();
   out.parts.clear();
-  const std::string_view all = batch.text;
   for (const DocumentPart& part : batch.parts) {
-    std::string_view text = all.substr(part.begin, part.end - part.begin);
+    std::string_view text = batch.text_of(part);
     std::string parsed;
     if (part.json) text = parsed = text_of_json(text, jsonl_field_, reader_.where(part.from));
     encode_text(text, part, out.ids);

@@ -47,6 +47,10 @@ struct DocumentBatch {
   std::string text;
   std::vector<DocumentPart> parts;
   ReadPosition after;
+
+  std::string_view text_of(const DocumentPart& part) const {
+    return std::string_view(text).substr(part.begin, part.end - part.begin);
+  }
 };
 
 class DocumentReader {

@@ -15,8 +15,8 @@ namespace xtrain {
 //
 //   bpe     the tokenizer as it is
 //   bytes   byte-level BPE without merges, in which a byte's id is its value
-//   chars   a list of words of one character each; text with another character is an error there
-//   too ids     no files: their text is not known
+//   chars   a list of words of one character each; another character is an error there too
+//   ids     no files: their text is not known
 std::map<std::string, std::string> exported_tokenizer(const Vocabulary& vocabulary,
                                                       int64_t max_length);
 

@@ -1,7 +1,6 @@
 #include "train/data/model_vocabulary.h"
 
 #include <optional>
-#include <utility>
 
 #include "core/error.h"
 #include "train/data/tokenizer_file.h"

@@ -51,10 +51,8 @@ Characters find_unstable() {
 // `character` is valid UTF-8.
 bool is_stable(std::string_view character) {
   static const Characters kUnstable = find_unstable();
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
-  if (byte(0) < 0xCC) return true;  // below U+0300
-  uint32_t value = byte(0) & (0xFFu >> (character.size() + 1));
-  for (size_t i = 1; i < character.size(); ++i) value = value << 6 | (byte(i) & 0x3Fu);
+  if (static_cast<unsigned char>(character[0]) < 0xCC) return true;  // below U+0300
+  const uint32_t value = utf8_code_point(character);
   return value < kCharacters && !kUnstable[value];
 }
 

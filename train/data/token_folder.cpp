@@ -9,12 +9,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/mapped_file.h"
+#include "train/checksum.h"
 
 namespace xtrain {
 namespace {
@@ -25,12 +28,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kProgress = "progress.json";
 constexpr const char* kKind = "xtrain tokens";
-
-void write_file(const std::string& path, std::string_view content) {
-  AtomicFile file(path);
-  file.write(content);
-  file.commit();
-}
 
 Json to_json(const std::vector<FinishedShard>& shards) {
   auto list = Json::array();
@@ -108,7 +105,7 @@ std::string difference(const Json& before, const Json& now) {
       if (path_of(a) != path_of(b)) {
         return was(key + " " + std::to_string(i + 1), path_of(a), path_of(b));
       }
-      return path_of(b).get<std::string>() + " has changed";
+      return (path_of(b).is_string() ? path_of(b).get<std::string>() : b.dump()) + " has changed";
     }
   }
   return "";
@@ -179,13 +176,22 @@ std::optional<TokenizeState> TokenFolder::take_up() {
   if (complete_) remove_leftovers();
   if (!complete_ && !fs::exists(progress)) return std::nullopt;  // it had hardly begun
   const TokenizeState state = read_state(complete_ ? manifest : progress);
-  for (const StreamState* stream : {&state.train, &state.val}) {
-    for (const FinishedShard& shard : stream->shards.finished) {
-      check_input(fs::exists(file(shard.file)), file(shard.file),
-                  ": is missing; give --overwrite to begin anew");
-    }
-  }
+  check_files(state);
   return state;
+}
+
+// What is finished must be what was written.
+void TokenFolder::check_files(const TokenizeState& state) const {
+  const auto check_file = [&](const std::string& name, const std::string& hash) {
+    check_input(fs::exists(file(name)), file(name), ": is missing; give --overwrite to begin anew");
+    const MappedFile found(file(name));
+    check_input(checksum_of(std::as_bytes(std::span(found.text()))) == hash, file(name),
+                ": has been changed since it was written; give --overwrite to begin anew");
+  };
+  check_file(tokenizer_name_, checksum_of(std::as_bytes(std::span(std::string_view(tokenizer_)))));
+  for (const StreamState* stream : {&state.train, &state.val}) {
+    for (const FinishedShard& shard : stream->shards.finished) check_file(shard.file, shard.hash);
+  }
 }
 
 void TokenFolder::begin(bool anew) {
@@ -262,10 +268,19 @@ std::string tokenizer_beside(const std::string& token_file) {
   std::error_code ignored;
   if (!fs::is_regular_file(manifest, ignored)) return "";
   const Json json = Json::parse(MappedFile(manifest.string()).text(), nullptr, false);
+  check_input(!json.is_discarded(), manifest.string(),
+              ": is not JSON; it is damaged, so that what ", "the ids of ", token_file,
+              " mean is not known");
   const Json plan =
       json.is_object() && json.value("kind", Json()) == kKind ? json.value("plan", Json()) : Json();
   const Json name = plan.is_object() ? plan.value("tokenizer_file", Json()) : Json();
-  return name.is_string() ? (folder / fs::path(name.get<std::string>()).filename()).string() : "";
+  if (!name.is_string()) return "";
+  const std::string path = (folder / fs::path(name.get<std::string>()).filename()).string();
+  const MappedFile tokenizer(path);
+  const Json hash = plan.value("tokenizer_xxh3", Json());
+  check_input(!hash.is_string() || hash == checksum_of(std::as_bytes(std::span(tokenizer.text()))),
+              path, ": is not the tokenizer that made ", token_file);
+  return path;
 }
 
 }  // namespace xtrain

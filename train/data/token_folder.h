@@ -41,8 +41,9 @@ class TokenFolder {
 
   // Makes the folder ready for work. What is there of the same plan is taken up: the result is its
   // state, and is_complete() says whether anything is left to do. With `anew` it is removed first.
-  // Throws InputError, naming the first difference, where another plan has been begun here, and
-  // where files would be replaced that are not of this kind; Error while another process is at work
+  // Throws InputError, naming the first difference, where another plan has been begun here, where a
+  // finished file is not what was written, and where files would be replaced that are not of this
+  // kind; Error while another process is at work
   // here.
   std::optional<TokenizeState> open(bool anew);
   bool is_complete() const { return complete_; }
@@ -54,6 +55,7 @@ class TokenFolder {
  private:
   void lock();
   std::optional<TokenizeState> take_up();
+  void check_files(const TokenizeState& state) const;
   void begin(bool anew);
   std::string file(std::string_view name) const;
   void remove_leftovers();
@@ -66,7 +68,7 @@ class TokenFolder {
 };
 
 // The name of the tokenizer's copy beside a token file that lies in such a folder; empty where it
-// does not.
+// does not. InputError where the manifest or the copy is damaged.
 std::string tokenizer_beside(const std::string& token_file);
 
 }  // namespace xtrain

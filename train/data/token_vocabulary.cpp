@@ -1,5 +1,7 @@
 #include "train/data/token_vocabulary.h"
 
+#include <filesystem>
+#include <set>
 #include <string>
 
 #include "core/error.h"
@@ -32,7 +34,9 @@ std::optional<Vocabulary> token_vocabulary(std::span<const MappedFile> files) {
 
 void check_token_vocabulary(std::span<const MappedFile> files, const Vocabulary& of_model) {
   if (of_model.kind() == Vocabulary::Kind::ids) return;
+  std::set<std::filesystem::path> folders;  // what tells more than a number lies beside the files
   for (const MappedFile& file : files) {
+    if (!folders.insert(std::filesystem::path(file.path()).parent_path()).second) continue;
     const std::optional<Vocabulary> own = token_vocabulary({&file, 1});
     const bool says = own && own->kind() != Vocabulary::Kind::ids;
     check_input(!says || own->to_json() == of_model.to_json(), file.path(),

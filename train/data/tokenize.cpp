@@ -38,6 +38,7 @@ void check_apart(const std::string& folder, const std::vector<std::string>& inpu
   std::error_code ignored;
   const fs::path out = fs::weakly_canonical(folder, ignored);
   for (const std::string& input : inputs) {
+    if (input == "-") continue;
     const fs::path path = fs::weakly_canonical(input, ignored);
     check_input(!lies_in(path, out) && !(fs::is_directory(path, ignored) && lies_in(out, path)),
                 folder, ": the output folder and the input ", input,
@@ -235,7 +236,7 @@ void TokenizeRun::finish() {
 
 TokenizeProgress TokenizeRun::progress() const {
   return {position_.bytes, inputs_.bytes, inputs_.known_size,
-          train_.state.documents + val_.state.documents, train_.state.tokens + val_.state.tokens};
+          train_.state.tokens + val_.state.tokens};
 }
 
 bool TokenizeRun::should_save() const {
@@ -307,8 +308,7 @@ TokenizerFile tokenizer_of_characters(const TokenizeOptions& options) {
   DocumentBatch batch;
   while (reader.next(batch)) {
     for (const DocumentPart& part : batch.parts) {
-      const std::string_view all = batch.text;
-      const auto text = all.substr(part.begin, part.end - part.begin);
+      const std::string_view text = batch.text_of(part);
       const std::string where = reader.where(part.from);
       if (part.json) {
         characters.add(text_of_json(text, field, where), where);

@@ -45,7 +45,6 @@ struct TokenizeProgress {
   int64_t bytes = 0;        // read
   int64_t total_bytes = 0;  // of all inputs whose size is known
   bool total_known = true;
-  int64_t documents = 0;
   int64_t tokens = 0;
 };
 

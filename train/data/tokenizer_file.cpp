@@ -35,8 +35,7 @@ bool is_there(const fs::path& path) {
 Json read_object(const fs::path& path) {
   if (!is_there(path)) return Json::object();
   const MappedFile file(path.string());
-  check_json_object(file.text(), path.string());
-  return Json::parse(without_byte_order_mark(file.text()));
+  return Json::parse(checked_json_object(file.text(), path.string()));
 }
 
 Json read_config(const fs::path& folder) {

@@ -276,7 +276,7 @@ std::string spelling_of(const BpeTokenizer& tokenizer, size_t id) {
   return tokenizer.added_id(token) == static_cast<int32_t>(id) ? token : spell_bytes(token);
 }
 
-OrderedJson model_json(const BpeTokenizer& tokenizer, MergeNotation notation) {
+OrderedJson model_json(const BpeTokenizer& tokenizer) {
   const Bpe& model = tokenizer.parts().model;
   OrderedJson::object_t vocab;  // filled as a list: looking for each key would be quadratic
   for (size_t id = 0; id < model.tokens().size(); ++id) {
@@ -286,10 +286,8 @@ OrderedJson model_json(const BpeTokenizer& tokenizer, MergeNotation notation) {
   }
   auto merges = OrderedJson::array();
   for (const auto& [left, right] : model.merges()) {
-    std::string a = spelling_of(tokenizer, static_cast<size_t>(left));
-    std::string b = spelling_of(tokenizer, static_cast<size_t>(right));
-    merges.push_back(notation == MergeNotation::pairs ? OrderedJson::array({a, b})
-                                                      : OrderedJson(a + ' ' + b));
+    merges.push_back(OrderedJson::array({spelling_of(tokenizer, static_cast<size_t>(left)),
+                                         spelling_of(tokenizer, static_cast<size_t>(right))}));
   }
   return {{"type", "BPE"},
           {"dropout", nullptr},
@@ -321,10 +319,6 @@ BpeTokenizer parse_tokenizer_json(std::string_view json, const std::string& wher
                       where);
 }
 
-BpeTokenizer load_tokenizer_json(const std::string& path) {
-  return parse_tokenizer_json(MappedFile(path).text(), path);
-}
-
 BpeTokenizer load_vocab_and_merges(const std::string& vocab_path, const std::string& merges_path,
                                    std::string_view pattern, std::vector<AddedToken> added,
                                    bool nfc) {
@@ -346,7 +340,7 @@ BpeTokenizer load_vocab_and_merges(const std::string& vocab_path, const std::str
                       vocab_path);
 }
 
-std::string to_tokenizer_json(const BpeTokenizer& tokenizer, MergeNotation notation) {
+std::string to_tokenizer_json(const BpeTokenizer& tokenizer) {
   const BpeTokenizer::Parts& parts = tokenizer.parts();
   const OrderedJson post_processor =
       parts.post_processor.empty() ? OrderedJson() : OrderedJson::parse(parts.post_processor);
@@ -363,7 +357,7 @@ std::string to_tokenizer_json(const BpeTokenizer& tokenizer, MergeNotation notat
                            {"add_prefix_space", true},
                            {"trim_offsets", true},
                            {"use_regex", true}}},
-                         {"model", model_json(tokenizer, notation)}};
+                         {"model", model_json(tokenizer)}};
   return file.dump(2) + "\n";
 }
 

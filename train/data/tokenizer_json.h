@@ -12,7 +12,6 @@ namespace xtrain {
 // Merges are read in both notations, "a b" and ["a","b"]. What would change ids and is not
 // implemented is refused by name. Throws InputError, beginning with `where`, in one line.
 BpeTokenizer parse_tokenizer_json(std::string_view json, const std::string& where);
-BpeTokenizer load_tokenizer_json(const std::string& path);
 
 // vocab.json maps tokens to ids; merges.txt has a merge a line, first learned first, with either
 // kind of line end. Neither file names the pattern or the added tokens.
@@ -20,10 +19,7 @@ BpeTokenizer load_vocab_and_merges(const std::string& vocab_path, const std::str
                                    std::string_view pattern, std::vector<AddedToken> added = {},
                                    bool nfc = false);
 
-enum class MergeNotation { pairs, strings };  // ["a","b"]; "a b", which older readers need
-
-// The same tokenizer gives the same bytes.
-std::string to_tokenizer_json(const BpeTokenizer& tokenizer,
-                              MergeNotation notation = MergeNotation::pairs);
+// Merges are written as ["a","b"]. The same tokenizer gives the same bytes.
+std::string to_tokenizer_json(const BpeTokenizer& tokenizer);
 
 }  // namespace xtrain

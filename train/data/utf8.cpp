@@ -50,6 +50,14 @@ size_t utf8_character_length(std::string_view text) {
   return length > 0 && length <= text.size() && begins_character(text, length) ? length : 0;
 }
 
+uint32_t utf8_code_point(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return byte(0);
+  uint32_t value = byte(0) & (0xFFu >> (character.size() + 1));
+  for (size_t i = 1; i < character.size(); ++i) value = value << 6 | (byte(i) & 0x3Fu);
+  return value;
+}
+
 bool is_white_space(std::string_view character) {
   if (character.size() == 1)
     return character[0] == ' ' || (character[0] >= 9 && character[0] <= 13);

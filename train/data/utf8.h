@@ -3,6 +3,7 @@
 // U+10FFFF are no characters.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,9 @@ namespace xtrain {
 
 // Bytes of the valid character at the start of `text`; 0 where none stands there.
 size_t utf8_character_length(std::string_view text);
+
+// The code point of a valid character.
+uint32_t utf8_code_point(std::string_view character);
 
 // Whether a valid character has Unicode's property White_Space.
 bool is_white_space(std::string_view character);

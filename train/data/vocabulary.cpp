@@ -8,38 +8,23 @@
 #include "core/mapped_file.h"
 #include "train/data/bpe_tokenizer.h"
 #include "train/data/tokenizer_json.h"
+#include "train/data/utf8.h"
 
 namespace xtrain {
 namespace {
 
 constexpr int64_t kMaxVocabulary = 1 << 30;
 
-// Reads the character at `position` and moves past it. Strict: overlong forms, surrogates and
-// values beyond U+10FFFF are refused, so that every text has one sequence of ids and comes back.
+// Reads the character at `position` and moves past it. What is no valid character is refused, so
+// that every text has one sequence of ids and comes back.
 uint32_t next_character(std::string_view text, size_t& position, std::string_view where) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const unsigned first = byte(position);
-  const size_t length = first < 0x80                    ? 1
-                        : first >= 0xC2 && first < 0xE0 ? 2
-                        : first >= 0xE0 && first < 0xF0 ? 3
-                        : first >= 0xF0 && first < 0xF5 ? 4
-                                                        : 0;
-  uint32_t value = length < 2 ? first : first & (0xFFu >> (length + 1));
-  bool valid = length > 0;
-  for (size_t i = 1; i < length; ++i) {
-    valid = valid && (byte(position + i) & 0xC0u) == 0x80u;
-    value = (value << 6) | (byte(position + i) & 0x3Fu);
-  }
-  constexpr uint32_t kSmallest[5] = {0, 0, 0x80, 0x800, 0x10000};
-  valid = valid && value >= kSmallest[length] && value <= 0x10FFFF;
-  valid = valid && !(value >= 0xD800 && value < 0xE000);
-  check_input(valid, where, ": byte ", position,
+  const std::string_view rest = text.substr(position);
+  const size_t length = utf8_character_length(rest);
+  check_input(length > 0, where, ": byte ", position,
               " does not begin a valid UTF-8 character; use source ",
               "\"text\", which takes any bytes");
   position += length;
-  return value;
+  return utf8_code_point(rest.substr(0, length));
 }
 
 void append_character(uint32_t value, std::string& out) {

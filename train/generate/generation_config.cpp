@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/config_reader.h"
 #include "core/error.h"
 #include "core/mapped_file.h"
 
@@ -50,8 +51,7 @@ std::optional<GenerationConfig> read_generation_config(const std::string& folder
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   const MappedFile file(path);
-  const Json json = Json::parse(file.text(), nullptr, false);
-  check_input(json.is_object(), path, ": must be a JSON object");
+  const Json json = Json::parse(checked_json_object(file.text(), path));
   const Reader reader(json, path);
   GenerationConfig config;
   config.do_sample = reader.flag("do_sample");

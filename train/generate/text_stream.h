@@ -1,7 +1,6 @@
 #pragma once
 // The text of tokens as they come: nothing of a stop string is ever shown, nor part of a character.
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>

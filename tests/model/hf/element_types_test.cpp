@@ -2,7 +2,6 @@
 
 #include "model/hf/element_types.h"
 
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>

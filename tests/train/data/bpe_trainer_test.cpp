@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "support/catch.h"
@@ -110,6 +109,8 @@ TEST_CASE("bpe_trainer: special tokens that are no tokens of their own are refus
   };
   CHECK(why({"<a>", "<a>"}) == "special token \"<a>\" is named twice");
   CHECK(why({""}) == "a special token must be valid UTF-8 of more than one byte; got \"\"");
+  CHECK(why({"\u0120"}) ==
+        "special token \"\u0120\" is how tokenizer.json spells a byte; choose another");
   CHECK(why({"a"}) == "a special token must be valid UTF-8 of more than one byte; got \"a\"");
   CHECK(why({"\xFF\xFE"}).starts_with("a special token must be valid UTF-8"));
   CHECK(why({"ab"}) ==

@@ -1,7 +1,6 @@
 #include "train/data/count_documents.h"
 
 #include <string>
-#include <vector>
 
 #include "support/catch.h"
 #include "support/temporary_folder.h"

@@ -1,7 +1,5 @@
 #include "train/data/document_reader.h"
 
-#include <cstdio>
-#include <filesystem>
 #include <string>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #include "train/data/model_vocabulary.h"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/mapped_file.h"

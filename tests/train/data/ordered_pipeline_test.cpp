@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <vector>
 

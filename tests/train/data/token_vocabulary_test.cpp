@@ -41,6 +41,20 @@ TEST_CASE("token files are known by the tokenizer beside them, or else by their 
   CHECK(token_vocabulary(files)->to_json() == chars("xy").to_json());
 }
 
+TEST_CASE("a damaged manifest or another tokenizer beside token files is refused", "[data]") {
+  const TemporaryFolder folder;
+  std::vector<MappedFile> files;
+  files.push_back(tokens_of(folder, chars("abc")));
+  folder.write("manifest.json", R"({"kind": "xtrain tokens", "plan": {
+      "tokenizer_file": "vocabulary.json", "tokenizer_xxh3": "0123456789abcdef"}})");
+  CHECK(rejection([&] { token_vocabulary(files); }) == folder.file("vocabulary.json") +
+                                                           ": is not the tokenizer that made " +
+                                                           folder.file("train.bin"));
+  folder.write("manifest.json", R"({"kind": "xtrain tok)");
+  CHECK(rejection([&] { token_vocabulary(files); }).find("manifest.json: is not JSON") !=
+        std::string::npos);
+}
+
 TEST_CASE("token files of another tokenizer than the model's are refused by name", "[data]") {
   const TemporaryFolder folder;
   std::vector<MappedFile> files;

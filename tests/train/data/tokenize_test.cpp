@@ -297,6 +297,17 @@ TEST_CASE("tokenize: a folder that another process works in, or that lost a file
   fs::remove(lost.folder.file("out/t_train_000000.bin"));
   CHECK(why(bytes, lost.options) == lost.folder.file("out/t_train_000000.bin") +
                                         ": is missing; give --overwrite to begin anew");
+  for (const std::string name : {"out/t_train_000000.bin", "out/vocabulary.json"}) {
+    Case changed;
+    changed.options.inputs = c.options.inputs;
+    run(bytes, changed.options);
+    std::string content = changed.folder.read(name);
+    content.back() ^= 1;
+    changed.folder.write(name, content);
+    CHECK(why(bytes, changed.options) ==
+          changed.folder.file(name) +
+              ": has been changed since it was written; give --overwrite to begin anew");
+  }
 }
 
 TEST_CASE("tokenize: validation is a part of the documents, drawn by number and seed") {
@@ -439,6 +450,14 @@ TEST_CASE("tokenize: training finds the tokenizer beside the token files") {
             .starts_with(c.folder.file("other/t_train_000000.bin") +
                          ": was made with another tokenizer than " +
                          c.folder.file("out/t_train_000000.bin")));
+}
+
+TEST_CASE("tokenize: standard input lies in no folder, not even in the current one") {
+  Case c;
+  c.options.inputs = {"-"};
+  c.options.out_dir = ".";
+  c.options.threads = 0;  // refused behind the check of folders, and before anything is written
+  CHECK(why(open_tokenizer("bytes"), c.options) == "threads must be at least 1; got 0");
 }
 
 }  // namespace

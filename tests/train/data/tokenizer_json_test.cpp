@@ -1,6 +1,5 @@
 #include "train/data/tokenizer_json.h"
 
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -34,18 +33,20 @@ std::string why_with(const std::string& pointer, const Json& value) {
   return why(json);
 }
 
-TEST_CASE("tokenizer_json: read and written, a file says the same, in both notations of merges") {
+TEST_CASE("tokenizer_json: read and written, a file says the same; merges have two notations") {
   for (const std::string name : {"gpt2", "qwen2", "llama3"}) {
     const Json original = small(name);
     const BpeTokenizer read = parse_tokenizer_json(original.dump(), name);
     const std::string pairs = to_tokenizer_json(read);
-    const std::string strings = to_tokenizer_json(read, MergeNotation::strings);
+    Json strings = original;
+    for (Json& merge : strings["model"]["merges"]) {
+      merge = merge[0].get<std::string>() + ' ' + merge[1].get<std::string>();
+    }
     for (const char* key : {"added_tokens", "normalizer", "model"}) {
       INFO(name << ' ' << key);
       CHECK(Json::parse(pairs)[key] == original[key]);
     }
-    CHECK(Json::parse(strings)["model"]["merges"][0].is_string());
-    CHECK(to_tokenizer_json(parse_tokenizer_json(strings, name)) == pairs);
+    CHECK(to_tokenizer_json(parse_tokenizer_json(strings.dump(), name)) == pairs);
     CHECK(to_tokenizer_json(parse_tokenizer_json(pairs, name)) == pairs);
   }
 }

@@ -29,6 +29,18 @@ TEST_CASE("utf8: characters are told from bytes that are none") {
   CHECK(valid_utf8_length("\U0001F642\xE2\x82") == 4);
 }
 
+TEST_CASE("utf8: code points of characters of every length") {
+  for (const auto& [character, value] : {std::pair{"\x7F"s, 0x7Fu},
+                                         {"\u0080"s, 0x80u},
+                                         {"\u07FF"s, 0x7FFu},
+                                         {"\u0800"s, 0x800u},
+                                         {"\uFFFD"s, 0xFFFDu},
+                                         {"\U00010000"s, 0x10000u},
+                                         {"\U0010FFFF"s, 0x10FFFFu}}) {
+    CHECK(utf8_code_point(character) == value);
+  }
+}
+
 TEST_CASE("utf8: the start of a character at the end is found, and nothing else") {
   const std::string smile = "\U0001F642";
   for (size_t n = 1; n < 4; ++n) CHECK(unfinished_utf8_length("ab" + smile.substr(0, n)) == n);

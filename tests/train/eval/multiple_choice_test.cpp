@@ -1,6 +1,5 @@
 #include "train/eval/multiple_choice.h"
 
-#include <cmath>
 #include <string>
 #include <vector>
 

@@ -48,6 +48,7 @@ TEST_CASE("a folder without generation_config.json has the defaults", "[generate
 }
 
 TEST_CASE("a generation_config.json of the wrong form is refused naming the key", "[generate]") {
+  constexpr size_t npos = std::string::npos;
   const auto refused = [](const std::string& json) {
     return rejection([&] { options_from(json); });
   };
@@ -55,8 +56,9 @@ TEST_CASE("a generation_config.json of the wrong form is refused naming the key"
     INFO(text);
     CHECK(text.ends_with(end));
   };
-  ends(refused("[]"), "generation_config.json: must be a JSON object");
-  ends(refused("{"), "generation_config.json: must be a JSON object");
+  CHECK(refused("[]").find("generation_config.json: must hold a JSON object; got") != npos);
+  CHECK(refused("{").find(": not valid JSON: ") != npos);
+  CHECK(refused(R"({"top_k": 1, "top_k": 2})").find(": key \"top_k\" is given twice") != npos);
   ends(refused(R"({"temperature": "hot"})"), ": temperature must be a number; got \"hot\"");
   ends(refused(R"({"top_k": 1.5})"), ": top_k must be a whole number; got 1.5");
   ends(refused(R"({"top_k": 18446744073709551615})"),
