@@ -18,6 +18,7 @@
 #include "tools/measure.h"
 #include "tools/program.h"
 #include "train/generate/generator.h"
+#include "train/run_config.h"
 
 namespace xtrain {
 namespace {
@@ -46,7 +47,7 @@ bool parse_options(Options& o, int argc, char** argv) {
 ModelConfig read_config(const std::string& path) {
   ConfigReader reader;
   reader.add_file(path);
-  return read_model_config(reader);
+  return resolve_run_config(reader).model;
 }
 
 void fill_with_noise(const Context& ctx, TinyTransformer& model) {

@@ -71,9 +71,11 @@ bool lines_are_packs(const T* x, int64_t ld, const Strides& batch) {
 template <class T>
 bool few_rows_supports(const GemmProblem& p, const T* a, const T* b) {
   constexpr int64_t kMostBatches = 65535;
-  return p.m <= kMostRows && p.k % kPackSize<T> == 0 && p.b.transposed && !p.a.transposed &&
-         p.batches() <= kMostBatches && lines_are_packs(a, p.a.ld, p.batch_stride_a) &&
-         lines_are_packs(b, p.b.ld, p.batch_stride_b);
+  const bool single_column = p.n == 1 && (p.b.transposed || p.b.ld == 1);  // any ld is as good
+  return p.m <= kMostRows && p.k % kPackSize<T> == 0 && (p.b.transposed || single_column) &&
+         !p.a.transposed && p.batches() <= kMostBatches &&
+         lines_are_packs(a, p.a.ld, p.batch_stride_a) &&
+         lines_are_packs(b, single_column ? 0 : p.b.ld, p.batch_stride_b);
 }
 
 template <class T, class Out>

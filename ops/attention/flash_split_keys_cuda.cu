@@ -266,10 +266,10 @@ bool split_keys_supports(const FlashForward<T>& call) {
   const FlashProblem& p = call.problem;
   const AttentionSizes& n = p.sizes;
   const int64_t lanes = n.head_dim / kPackSize<T>;
-  return rows_of(n) <= kMostRows && !p.drops && n.head_dim % kPackSize<T> == 0 && lanes >= 4 &&
-         lanes <= kWarp && (lanes & (lanes - 1)) == 0 && n.keys <= kMostKeys &&
-         n.batch <= kMostBlocks && n.kv_heads <= kMostBlocks &&
-         rows_are_packs(call.q, p.q, n.batch, n.queries, n.heads) &&
+  return rows_of(n) >= 1 && rows_of(n) <= kMostRows && n.batch >= 1 && !p.drops &&
+         n.head_dim % kPackSize<T> == 0 && lanes >= 4 && lanes <= kWarp &&
+         (lanes & (lanes - 1)) == 0 && n.keys <= kMostKeys && n.batch <= kMostBlocks &&
+         n.kv_heads <= kMostBlocks && rows_are_packs(call.q, p.q, n.batch, n.queries, n.heads) &&
          rows_are_packs(call.k, p.k, n.batch, n.keys, n.kv_heads) &&
          rows_are_packs(call.v, p.v, n.batch, n.keys, n.kv_heads);
 }

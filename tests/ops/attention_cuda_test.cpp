@@ -206,12 +206,14 @@ FlashGradient gradient_of(Tensor& x) {
 // Forward and backward of one problem, by kernels that may be named.
 template <class T>
 struct Calls {
+  const AttentionOptions options;  // the calls point into its masks
   Tensor o, log_sum, dq, dk, dv;
   FlashForward<T> forward;
   FlashBackward<T> backward;
 
-  Calls(const Context& ctx, const Inputs& in, const AttentionOptions& options)
-      : o(empty(ctx, in.q.shape(), dtype_of<T>)),
+  Calls(const Context& ctx, const Inputs& in, const AttentionOptions& given)
+      : options(given),
+        o(empty(ctx, in.q.shape(), dtype_of<T>)),
         log_sum(empty(ctx, {in.q.size(0), in.q.size(2), in.q.size(1)}, Dtype::f32)),
         dq(empty(ctx, in.q.shape(), Dtype::f32)),
         dk(empty(ctx, in.k.shape(), Dtype::f32)),
