@@ -42,6 +42,53 @@ void check_shapes(const Tensor& a, const Tensor& b, const Tensor& c) {
         " -> ", c.dtype());
 }
 
+struct Product {
+  Tensor left, right;  // matrices as backends take them
+  GemmProblem problem;
+};
+
+// Of a result that lies by rows.
+Product product_of(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& c,
+                   double alpha, double beta) {
+  Product product;
+  product.left = is_blas_matrix(a) ? a : contiguous(ctx, a);
+  product.right = is_blas_matrix(b) ? b : contiguous(ctx, b);
+  GemmProblem& problem = product.problem;
+  problem.m = c.size(-2);
+  problem.n = c.size(-1);
+  problem.k = a.size(-1);
+  problem.alpha = alpha;
+  problem.beta = beta;
+  problem.a = operand(product.left);
+  problem.b = operand(product.right);
+  problem.ldc = operand(c).ld;
+  for (int i = 0; i + 2 < c.rank(); ++i) {
+    problem.batch.push_back(c.size(i));
+    problem.batch_stride_a.push_back(product.left.stride(i));
+    problem.batch_stride_b.push_back(product.right.stride(i));
+    problem.batch_stride_c.push_back(c.stride(i));
+  }
+  return product;
+}
+
+bool lies_by_rows(const Tensor& c) {
+  return is_blas_matrix(c) && !operand(c).transposed;
+}
+
+// Whether the backend added the bias by itself.
+bool added_bias(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias,
+                Tensor c) {
+  if (c.numel() == 0 || !lies_by_rows(c) || !bias.is_contiguous()) return false;
+  const Product product = product_of(ctx, a, b, c, 1.0, 0.0);
+  bool done = false;
+  dispatch(ctx, a, "matmul", [&](auto device, auto scalar) {
+    using T = decltype(scalar);
+    done = gemm_bias_kernel(device, product.problem, product.left.data<T>(),
+                            product.right.data<T>(), bias.data<T>(), c.mutable_data<T>());
+  });
+  return done;
+}
+
 }  // namespace
 
 void gemm(const Context& ctx, const Tensor& a, const Tensor& b, Tensor c, double alpha,
@@ -57,31 +104,30 @@ void gemm(const Context& ctx, const Tensor& a, const Tensor& b, Tensor c, double
   if (operand(c).transposed) {  // by columns: compute the transpose, which lies by rows
     return gemm(ctx, b.transpose(-1, -2), a.transpose(-1, -2), c.transpose(-1, -2), alpha, beta);
   }
-  const Tensor left = is_blas_matrix(a) ? a : contiguous(ctx, a);
-  const Tensor right = is_blas_matrix(b) ? b : contiguous(ctx, b);
-  GemmProblem problem;
-  problem.m = c.size(-2);
-  problem.n = c.size(-1);
-  problem.k = a.size(-1);
-  problem.alpha = alpha;
-  problem.beta = beta;
-  problem.a = operand(left);
-  problem.b = operand(right);
-  problem.ldc = operand(c).ld;
-  for (int i = 0; i + 2 < c.rank(); ++i) {
-    problem.batch.push_back(c.size(i));
-    problem.batch_stride_a.push_back(left.stride(i));
-    problem.batch_stride_b.push_back(right.stride(i));
-    problem.batch_stride_c.push_back(c.stride(i));
-  }
+  const Product product = product_of(ctx, a, b, c, alpha, beta);
+  const Tensor &left = product.left, &right = product.right;
   dispatch(ctx, a, "matmul", [&](auto device, auto scalar) {
     using T = decltype(scalar);
     if (c.dtype() == a.dtype()) {
-      gemm_kernel(device, problem, left.data<T>(), right.data<T>(), c.mutable_data<T>());
+      gemm_kernel(device, product.problem, left.data<T>(), right.data<T>(), c.mutable_data<T>());
     } else if constexpr (std::is_same_v<T, BFloat16>) {
-      gemm_kernel(device, problem, left.data<T>(), right.data<T>(), c.mutable_data<float>());
+      gemm_kernel(device, product.problem, left.data<T>(), right.data<T>(),
+                  c.mutable_data<float>());
     }
   });
+}
+
+void gemm_bias(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias, Tensor c) {
+  check_shapes(a, b, c);
+  check(c.rank() == 2 && bias.shape() == Shape{c.size(1)},
+        "matmul: c must be a matrix and bias have "
+        "shape (",
+        c.size(-1), "); got ", c.shape(), " and ", bias.shape());
+  check(bias.dtype() == c.dtype() && a.dtype() == c.dtype(), "matmul: dtypes must be equal; got ",
+        a.dtype(), " -> ", c.dtype(), " and bias ", bias.dtype());
+  if (added_bias(ctx, a, b, bias, c)) return;
+  copy(ctx, bias.expand(c.shape()), c);
+  gemm(ctx, a, b, c, 1.0, 1.0);
 }
 
 }  // namespace xtrain

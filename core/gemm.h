@@ -15,4 +15,7 @@ namespace xtrain {
 void gemm(const Context& ctx, const Tensor& a, const Tensor& b, Tensor c, double alpha = 1.0,
           double beta = 0.0);
 
+// c = a b + bias for matrices, bias [N] of c's dtype added to every row. The sum rounds once.
+void gemm_bias(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias, Tensor c);
+
 }  // namespace xtrain

@@ -39,4 +39,14 @@ void gemm_kernel(const Cpu& cpu, const GemmProblem& problem, const T* a, const T
 template <class T, class Out>
 void gemm_kernel(const Cuda& cuda, const GemmProblem& problem, const T* a, const T* b, Out* c);
 
+// c = a b + bias in one go, the bias [n] added to every row, of a problem without batch dimensions;
+// alpha and beta are not looked at. False, and nothing is done, where the backend has no such way.
+template <class T>
+bool gemm_bias_kernel(const Cpu&, const GemmProblem&, const T*, const T*, const T*, T*) {
+  return false;
+}
+template <class T>
+bool gemm_bias_kernel(const Cuda& cuda, const GemmProblem& problem, const T* a, const T* b,
+                      const T* bias, T* c);
+
 }  // namespace xtrain

@@ -26,6 +26,10 @@ Operation make_operation(const LibraryProblem& p) {
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, p.a.op);
   set(CUBLASLT_MATMUL_DESC_TRANSB, p.b.op);
+  if (p.bias_alignment > 0) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.result_type);
+  }
   return operation;
 }
 
@@ -86,8 +90,12 @@ class CublasLtPlan {
 
   bool possible() const { return possible_; }
 
-  void run(const CudaQueue& queue, float alpha, const void* a, const void* b, float beta,
-           void* c) const {
+  void run(const CudaQueue& queue, float alpha, const void* a, const void* b, float beta, void* c,
+           const void* bias) const {
+    if (bias) {
+      XT_CUDA(cublasLtMatmulDescSetAttribute(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                             &bias, sizeof bias));
+    }
     XT_CUDA(cublasLtMatmul(queue.cublas_lt(), operation_.get(), &alpha, a, a_.get(), b, b_.get(),
                            &beta, c, c_.get(), c, c_.get(), &algorithm_, queue.workspace(),
                            CudaQueue::kWorkspaceBytes, queue.stream()));
@@ -104,11 +112,11 @@ CublasLtPlans::CublasLtPlans() = default;
 CublasLtPlans::~CublasLtPlans() = default;
 
 bool CublasLtPlans::run(const CudaQueue& queue, const LibraryProblem& problem, float alpha,
-                        const void* a, const void* b, float beta, void* c) {
+                        const void* a, const void* b, float beta, void* c, const void* bias) {
   std::unique_ptr<CublasLtPlan>& plan = plans_[problem];
   if (!plan) plan = std::make_unique<CublasLtPlan>(queue, problem);
   if (!plan->possible()) return false;
-  plan->run(queue, alpha, a, b, beta, c);
+  plan->run(queue, alpha, a, b, beta, c, bias);
   return true;
 }
 

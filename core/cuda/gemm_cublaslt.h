@@ -25,6 +25,7 @@ struct LibraryProblem {
   Matrix a, b, c;
   cudaDataType_t operand_type = CUDA_R_32F, result_type = CUDA_R_32F;
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  int64_t bias_alignment = 0;  // as of a matrix; 0: no bias
   auto operator<=>(const LibraryProblem&) const = default;
 };
 
@@ -38,8 +39,9 @@ class CublasLtPlans {
 
   // Runs the product on the queue; false when cuBLASLt has no way to. f32 and bf16 operands only.
   // The same problem always takes the same way, which sums in a fixed order.
+  // The bias [m], in the result's type, is added to every column where the problem has one.
   bool run(const CudaQueue& queue, const LibraryProblem& problem, float alpha, const void* a,
-           const void* b, float beta, void* c);
+           const void* b, float beta, void* c, const void* bias = nullptr);
 
  private:
   std::map<LibraryProblem, std::unique_ptr<CublasLtPlan>> plans_;

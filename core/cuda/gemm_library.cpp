@@ -39,31 +39,41 @@ void run_cublas(const CudaQueue& queue, const LibraryProblem& p, const void* alp
       p.c.batch_stride, p.batches, p.compute, CUBLAS_GEMM_DEFAULT));
 }
 
-// `batches` matrices, their strides given.
+// `batches` matrices, their strides given, in f32 sums.
+template <class T, class Out>
+LibraryProblem library_problem(const GemmProblem& p, int64_t batches, const int64_t (&stride)[3],
+                               const T* a, const T* b, const Out* c, bool tf32) {
+  const bool rounds = tf32 && std::is_same_v<T, float>;
+  return {p.n,
+          p.m,
+          p.k,
+          batches,
+          library_matrix(b, p.b.ld, p.b.transposed, stride[1]),
+          library_matrix(a, p.a.ld, p.a.transposed, stride[0]),
+          library_matrix(c, p.ldc, false, stride[2]),
+          kType<T>,
+          kType<Out>,
+          rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
+}
+
+void wait_if_asked(const CudaQueue& queue) {
+  if (queue.waits_after_launch()) XT_CUDA(cudaStreamSynchronize(queue.stream()));
+}
+
 template <class T, class Out>
 void run_strided_batch(CudaQueue& queue, const GemmProblem& p, int64_t batches,
                        const int64_t (&stride)[3], const T* a, const T* b, Out* c, bool tf32) {
-  LibraryProblem library{p.n,
-                         p.m,
-                         p.k,
-                         batches,
-                         library_matrix(b, p.b.ld, p.b.transposed, stride[1]),
-                         library_matrix(a, p.a.ld, p.a.transposed, stride[0]),
-                         library_matrix(c, p.ldc, false, stride[2]),
-                         kType<T>,
-                         kType<Out>,
-                         CUBLAS_COMPUTE_32F};
+  LibraryProblem library = library_problem(p, batches, stride, a, b, c, tf32);
   if constexpr (std::is_same_v<T, double>) {
     library.compute = CUBLAS_COMPUTE_64F;
     run_cublas(queue, library, &p.alpha, b, a, &p.beta, c);
   } else {
-    if (tf32 && std::is_same_v<T, float>) library.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
     const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
     if (!queue.cublas_lt_plans().run(queue, library, alpha, b, a, beta, c)) {
       run_cublas(queue, library, &alpha, b, a, &beta, c);
     }
   }
-  if (queue.waits_after_launch()) XT_CUDA(cudaStreamSynchronize(queue.stream()));
+  wait_if_asked(queue);
 }
 
 }  // namespace
@@ -96,6 +106,23 @@ void library_gemm(const Cuda& cuda, const GemmProblem& p, const T* a, const T* b
   }
 }
 
+template <class T>
+bool library_gemm_bias(const Cuda& cuda, const GemmProblem& p, const T* a, const T* b,
+                       const T* bias, T* c, bool tf32) {
+  if constexpr (std::is_same_v<T, double>) {
+    return false;
+  } else {
+    if (p.k == 0 || few_rows_supports(p, a, b)) return false;
+    LibraryProblem library = library_problem(p, 1, {0, 0, 0}, a, b, c, tf32);
+    library.bias_alignment =
+        common_alignment({static_cast<int64_t>(reinterpret_cast<uintptr_t>(bias))});
+    CudaQueue& queue = queue_of(cuda);
+    if (!queue.cublas_lt_plans().run(queue, library, 1.0f, b, a, 0.0f, c, bias)) return false;
+    wait_if_asked(queue);
+    return true;
+  }
+}
+
 template void library_gemm(const Cuda&, const GemmProblem&, const double*, const double*, double*,
                            bool);
 template void library_gemm(const Cuda&, const GemmProblem&, const float*, const float*, float*,
@@ -104,5 +131,11 @@ template void library_gemm(const Cuda&, const GemmProblem&, const BFloat16*, con
                            BFloat16*, bool);
 template void library_gemm(const Cuda&, const GemmProblem&, const BFloat16*, const BFloat16*,
                            float*, bool);
+template bool library_gemm_bias(const Cuda&, const GemmProblem&, const double*, const double*,
+                                const double*, double*, bool);
+template bool library_gemm_bias(const Cuda&, const GemmProblem&, const float*, const float*,
+                                const float*, float*, bool);
+template bool library_gemm_bias(const Cuda&, const GemmProblem&, const BFloat16*, const BFloat16*,
+                                const BFloat16*, BFloat16*, bool);
 
 }  // namespace xtrain

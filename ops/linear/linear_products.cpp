@@ -51,9 +51,12 @@ Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, c
   Shape shape = x.shape();
   shape[shape.rank() - 1] = weight.size(0);
   Tensor y = empty(ctx, shape, x.dtype());
-  if (bias.defined()) copy(ctx, bias.expand(shape), y);
-  gemm(ctx, as_rows(ctx, x), weight.transpose(0, 1), y.reshape(rows_shape(y)), 1.0,
-       bias.defined() ? 1.0 : 0.0);
+  const Tensor x_rows = as_rows(ctx, x), y_rows = y.reshape(rows_shape(y));
+  if (bias.defined()) {
+    gemm_bias(ctx, x_rows, weight.transpose(0, 1), bias, y_rows);
+  } else {
+    gemm(ctx, x_rows, weight.transpose(0, 1), y_rows);
+  }
   return y;
 }
 

@@ -10,7 +10,8 @@
 // other; backward computes the logits again and adds each chunk's share to dweight, in the order of
 // the chunks and in the accumulator's dtype. targets, vocab_size (rows of weight from there on are
 // padding), ignore_index and Loss are those of cross_entropy.h. Kept for backward: x, weight,
-// targets and, of a single chunk, dlogits.
+// targets and, of a single chunk, dlogits. On a GPU the logits have a multiple of 8 columns (of 64
+// from 4096 on), and products of a weight with fewer rows are made of a copy that has zeros there.
 
 #include "ops/cross_entropy/cross_entropy.h"
 

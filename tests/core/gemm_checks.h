@@ -200,6 +200,30 @@ inline void check_beta_0_overwrites(const Context& ctx) {
   }
 }
 
+inline void check_bias(const Context& ctx) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  const Shape sizes[] = {{1, 8, 16}, {9, 33, 7}, {65, 96, 0}, {130, 264, 128}};  // m, n, k
+  for (const GemmDtypes& d : dtypes_of(ctx)) {
+    if (d.operands != d.result) continue;
+    for (const Shape& size : sizes) {
+      const int64_t m = size[0], n = size[1], k = size[2];
+      const Tensor a = random_tensor(ctx, {m, k}, d.operands, 1);
+      const Tensor w = random_tensor(ctx, {n, k}, d.operands, 2);
+      const Tensor bias = random_tensor(ctx, {2, n}, d.operands, 3).slice(0, 1, 1).reshape({n});
+      const Tensor rows = empty(ctx, {m, n}, d.result);
+      copy(ctx, bias.expand({m, n}), rows);
+      const std::vector<double> expected = product(ctx, a, w.transpose(0, 1), rows, 1.0, 1.0);
+      for (bool transposed : {false, true}) {
+        INFO(name_of(ctx.gemm) << " " << d.operands << " " << size << " " << transposed);
+        const Tensor c = random_matrix(ctx, {m, n}, transposed, d.result, 4);
+        fill(ctx, c, kNaN);
+        gemm_bias(ctx, a, w.transpose(0, 1), bias, c);
+        CHECK(relative_difference(doubles(ctx, c), expected) <= tolerance(d.result, k + 1));
+      }
+    }
+  }
+}
+
 // A running bf16 sum would stop at 256.
 inline void check_bf16_sums_in_f32(const Context& ctx) {
   const Tensor ones =

@@ -33,6 +33,7 @@ TEST_CASE("every gemm backend of the GPU satisfies what those of the CPU do", "[
     check_products_over_nothing(ctx);
     check_beta_0_overwrites(ctx);
     check_bf16_sums_in_f32(ctx);
+    check_bias(ctx);
   }
 }
 

@@ -67,6 +67,10 @@ TEST_CASE("bf16 products are summed in f32 and rounded once", "[core]") {
   for (GemmBackend backend : kBackends) check_bf16_sums_in_f32(context_with(backend));
 }
 
+TEST_CASE("a bias is added to every row of a product", "[core]") {
+  for (GemmBackend backend : kBackends) check_bias(context_with(backend));
+}
+
 TEST_CASE("a matrix product that does not fit is refused with its shapes", "[core]") {
   const Context ctx = cpu_context(1);
   const auto f32 = [&](const Shape& shape) { return zeros(ctx, shape, Dtype::f32); };
@@ -83,6 +87,11 @@ TEST_CASE("a matrix product that does not fit is refused with its shapes", "[cor
                     "matmul: dtypes must be equal, or bf16 x bf16 -> f32; got f32 x bf16 -> f32");
   CHECK_THROWS_WITH(gemm(context_with(GemmBackend::mma), f32({2, 2}), f32({2, 2}), f32({2, 2})),
                     "matmul: backend mma needs a GPU; use naive, tiled or library on the CPU");
+  CHECK_THROWS_WITH(gemm_bias(ctx, f32({4, 3}), f32({3, 2}), f32({3}), f32({4, 2})),
+                    "matmul: c must be a matrix and bias have shape (2); got (4, 2) and (3)");
+  CHECK_THROWS_WITH(
+      gemm_bias(ctx, f32({4, 3}), f32({3, 2}), zeros(ctx, {2}, Dtype::f64), f32({4, 2})),
+      "matmul: dtypes must be equal; got f32 -> f32 and bias f64");
   const Tensor ids = zeros(ctx, {2, 2}, Dtype::i32);
   CHECK_THROWS_AS(gemm(ctx, ids, ids, ids), Error);
 }
