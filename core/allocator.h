@@ -67,8 +67,10 @@ class KeptAllocator final : public Allocator {
   explicit KeptAllocator(std::shared_ptr<Allocator> source) : source_(std::move(source)) {}
   ~KeptAllocator() override;
 
-  // From now on there are only the blocks that were asked for before; asking for more is an Error.
+  // Until it is opened again there are only the blocks that were asked for before; asking for more
+  // is an Error.
   void close() { closed_ = true; }
+  void open() { closed_ = false; }
 
  private:
   struct Block {

@@ -38,9 +38,12 @@ class Queue {
   // Takes down what `work` puts into the queue, without running it; a GPU then starts it all by one
   // call of the host. Numbers that the host passes by value stay as they are, and so does memory:
   // work allocates from a KeptAllocator that it has run with before. It must not wait for the
-  // device, nor copy from or to the host. The queue must outlive the result. Where nothing can be
-  // taken down (the CPU, a GPU whose launches are waited for) run() calls `work` each time.
-  virtual std::unique_ptr<RecordedWork> record_work(std::function<void()> work);
+  // device, nor copy from or to the host. The queue must outlive the result. Error where the queue
+  // does not record.
+  virtual std::unique_ptr<RecordedWork> record_work(const std::function<void()>& work);
+  // Whether it can: a GPU's does, unless its launches are waited for.
+  virtual bool records() const { return false; }
+
   // Returns when all work is done. Error for a fault that a kernel has met since the last call,
   // such as an index out of range: kernels of a GPU cannot throw where they run.
   virtual void synchronize() = 0;

@@ -41,6 +41,8 @@ class DataParallel final : public Replica {
   ArenaRanges share() const override;
   void parameters_updated() override;
   void gather(Tensor arena) override;
+  // The host waits for collectives and watches them.
+  bool can_be_recorded() const override { return false; }
   void check_others() const override;
 
  private:

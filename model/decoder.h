@@ -1,14 +1,10 @@
 #pragma once
-// Tokens one after the other over a cache. On a GPU a token is some hundred small kernels, which
-// the host could not start as fast as they end: the second pass is recorded, and from then on a
-// token is one launch. Where the context's queue records nothing, each token is a pass as usual,
-// with the same bits.
+// Tokens one after the other over a cache, on a GPU by a recorded pass (core/recorder.h), with the
+// bits of one that is not.
 
-#include <memory>
 #include <span>
 
-#include "core/allocator.h"
-#include "core/queue.h"
+#include "core/recorder.h"
 #include "model/tiny_transformer.h"
 
 namespace xtrain {
@@ -25,17 +21,14 @@ class Decoder {
   const Tensor& decode(std::span<const int32_t> tokens);
 
  private:
-  void pass();
+  void pass(const Context& ctx);
 
   const Context ctx_;
   TinyTransformer& model_;
   KvCache& cache_;
   const Exec exec_;
   Tensor tokens_, logits_;
-  std::shared_ptr<KeptAllocator> memory_;  // of a pass
-  Context of_pass_;
-  bool has_run_ = false;
-  std::unique_ptr<RecordedWork> recorded_;
+  Recorder recorder_;
 };
 
 }  // namespace xtrain

@@ -46,6 +46,10 @@ class Replica {
   // Makes whole what each replica's optimizer has updated in its owned ranges of an arena.
   virtual void gather(Tensor /*arena*/) {}
 
+  // Whether its part of a step is the same work on the device every time, without the host, so that
+  // the step may be recorded (core/recorder.h).
+  virtual bool can_be_recorded() const { return true; }
+
   // After a wait for the queue: Error when another replica was lost on the way, so that what came
   // out of the work is undefined.
   virtual void check_others() const {}

@@ -53,6 +53,7 @@ struct TrainConfig {
 
   uint64_t seed = 1337;
   Exec exec;
+  bool recorded = true;
   DeviceChoice device = DeviceChoice::any;
   int64_t threads = 0;              // 0: all in the affinity mask
   std::optional<GemmBackend> gemm;  // none: tiled on a CPU, library on a GPU

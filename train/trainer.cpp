@@ -67,6 +67,7 @@ Trainer::Trainer(const Context& ctx, RunConfig run, Replica& replica)
   const int64_t B = run_.train.batch_size;
   loader_.emplace(ctx_, *train_windows_, state_.sequences + replica_.rank() * B, B,
                   replica_.size() * B);
+  if (run_.train.recorded && replica_.can_be_recorded()) recorder_.emplace(ctx_);
 }
 
 // Copies may still be under way from and to the host memory that is let go.
@@ -105,6 +106,7 @@ void Trainer::allocate_step_memory() {
   random_ = zeros(ctx_, {2}, Dtype::i64);
   scalars_ = empty(ctx_, {scalars}, Dtype::f64);
   totals_ = empty(ctx_, {kTotals}, Dtype::f64);
+  scale_ = empty(ctx_, {kGradScaleFields}, Dtype::f64);
   for (StepUnderWay& step : under_way_) {
     step.random_step = host_tensor(ctx_, {1}, Dtype::i64);
     step.scalars = host_tensor(ctx_, {scalars}, Dtype::f64);
@@ -216,61 +218,64 @@ Trainer::StepUnderWay& Trainer::begin_step(const std::atomic<bool>& stop) {
   std::copy(scalars.begin(), scalars.end(), step.scalars.mutable_data<double>());
   upload(ctx_, step.random_step, element(random_, 0));
   upload(ctx_, step.scalars, scalars_);
-  compute_gradients();
   step.stop.mutable_data<double>()[0] = stop;
   upload(ctx_, step.stop, element(totals_, kStop));
-  const Tensor scale = update();
-  download(ctx_, totals_, step.totals);
-  download(ctx_, scale, step.scale);
-  step.done = ctx_.queue->record();
-  return step;
-}
-
-void Trainer::compute_gradients() {
   model_->parameters().clear_grads();
   for (int64_t i = 0; i < micro_steps_; ++i) {
     loader_->upload_next(ctx_, tokens_, element(random_, 1));
     state_.sequences += replica_.size() * run_.train.batch_size;
-    add_gradients(i == 0, i + 1 == micro_steps_);
+    run_micro_step(i == 0, i + 1 == micro_steps_);
   }
-  replica_.finish_grads();
+  download(ctx_, totals_, step.totals);
+  download(ctx_, scale_, step.scale);
+  step.done = ctx_.queue->record();
+  return step;
 }
 
-// Of the batch in tokens_.
-void Trainer::add_gradients(bool first, bool last) {
+// With the batch in tokens_; the last one of a step ends in the update.
+void Trainer::run_micro_step(bool first, bool last) {
+  const auto work = [=, this](const Context& ctx) {
+    add_gradients(ctx, first, last);
+    if (last) update(ctx);
+  };
+  if (!recorder_) return work(ctx_);
+  recorder_->run(2 * first + last, [&] { work(recorder_->context()); });
+}
+
+void Trainer::add_gradients(const Context& ctx, bool first, bool last) {
   const Shape rows{run_.train.batch_size, run_.train.seq_len};
   const TokenBatch batch{element(tokens_, 0).reshape(rows), element(tokens_, 1).reshape(rows)};
-  Tape tape(ctx_);
-  const Loss loss = model_->loss(ctx_, &tape, batch, run_.train.exec);
-  add_loss(ctx_, loss, first, totals_);
+  Tape tape(ctx);
+  const Loss loss = model_->loss(ctx, &tape, batch, run_.train.exec);
+  add_loss(ctx, loss, first, totals_);
   OnReady on_ready;
   if (last) on_ready = [this](Parameter& p) { replica_.grad_ready(p); };
   tape.backward(loss.sum, on_ready);
 }
 
-// Returns how the gradients were scaled.
-Tensor Trainer::update() {
+void Trainer::update(const Context& ctx) {
+  replica_.finish_grads();
   ParameterSet& parameters = model_->parameters();
-  parameters.zero_missing_grads(ctx_);
-  sum_squares();
-  replica_.sum(ctx_, totals_);
+  parameters.zero_missing_grads(ctx);
+  sum_squares(ctx);
+  replica_.sum(ctx, totals_);
   const Tensor scale =
-      grad_scale(ctx_, element(totals_, kSquares), element(totals_, kCount), run_.train.grad_clip);
-  optimizer_->step(ctx_, scalars_, scale);
+      grad_scale(ctx, element(totals_, kSquares), element(totals_, kCount), run_.train.grad_clip);
+  optimizer_->step(ctx, scalars_, scale);
+  copy(ctx, scale, scale_);
   replica_.parameters_updated();
-  return scale;
 }
 
-void Trainer::sum_squares() {
+void Trainer::sum_squares(const Context& ctx) {
   const Tensor& grads = model_->parameters().grads();
   const Tensor squares = element(totals_, kSquares);
   bool first = true;
   for (const ArenaRange range : replica_.share()) {
     const auto add = first ? copy : add_into;
-    add(ctx_, sum_of_squares(ctx_, grads.slice(0, range.begin, range.end - range.begin)), squares);
+    add(ctx, sum_of_squares(ctx, grads.slice(0, range.begin, range.end - range.begin)), squares);
     first = false;
   }
-  if (first) fill(ctx_, squares, 0.0);
+  if (first) fill(ctx, squares, 0.0);
 }
 
 // Waits for the step and says how it went.

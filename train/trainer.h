@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/context.h"
+#include "core/recorder.h"
 #include "model/tiny_transformer.h"
 #include "train/adamw/adamw.h"
 #include "train/checkpoint.h"
@@ -97,10 +98,10 @@ class Trainer {
   void allocate_step_memory();
   StepUnderWay& begin_step(const std::atomic<bool>& stop);
   StepReport finish_step(const StepUnderWay& step);
-  void compute_gradients();
-  void add_gradients(bool first, bool last);
-  Tensor update();
-  void sum_squares();
+  void run_micro_step(bool first, bool last);
+  void add_gradients(const Context& ctx, bool first, bool last);
+  void update(const Context& ctx);
+  void sum_squares(const Context& ctx);
   void await_values();
   void open_run_data();
   void resume_or_refuse();
@@ -137,7 +138,9 @@ class Trainer {
   Tensor random_;   // [2] i64: step and first sequence; the random key of ctx_ points here
   Tensor scalars_;  // [3] f64, see AdamW::step_scalars
   Tensor totals_;   // [4] f64: sums over all replicas, see trainer.cpp
+  Tensor scale_;    // [4] f64, a GradScale
   std::optional<BatchLoader> loader_;
+  std::optional<Recorder> recorder_;  // none: every step is put together anew
 };
 
 }  // namespace xtrain

@@ -1,7 +1,5 @@
 #include "core/cuda/queue_cuda.h"
 
-#include <utility>
-
 #include "core/cuda/check.h"
 #include "core/cuda/gemm_cublaslt.h"
 #include "core/error.h"
@@ -110,11 +108,13 @@ CudaQueue::~CudaQueue() {
 
 void CudaQueue::copy_in(const void* host, void* device, int64_t bytes) {
   if (bytes == 0) return;
+  check(!recording_, "queue: recorded work must not copy from the host");
   XT_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_));
 }
 
 void CudaQueue::copy_out(const void* device, void* host, int64_t bytes) {
   if (bytes == 0) return;
+  check(!recording_, "queue: recorded work must not copy to the host");
   XT_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_));
 }
 
@@ -122,9 +122,18 @@ std::unique_ptr<Event> CudaQueue::record() {
   return std::make_unique<CudaEvent>(*this);
 }
 
-std::unique_ptr<RecordedWork> CudaQueue::record_work(std::function<void()> work) {
-  if (wait_after_launch_) return Queue::record_work(std::move(work));
-  return std::make_unique<CudaGraph>(stream_, work);
+std::unique_ptr<RecordedWork> CudaQueue::record_work(const std::function<void()>& work) {
+  if (!records()) return Queue::record_work(work);
+  return std::make_unique<CudaGraph>(stream_, [&] {
+    recording_ = true;
+    try {
+      work();
+    } catch (...) {
+      recording_ = false;
+      throw;
+    }
+    recording_ = false;
+  });
 }
 
 void CudaQueue::synchronize() {

@@ -33,7 +33,8 @@ class CudaQueue final : public Queue {
   void copy_in(const void* host, void* device, int64_t bytes) override;
   void copy_out(const void* device, void* host, int64_t bytes) override;
   std::unique_ptr<Event> record() override;
-  std::unique_ptr<RecordedWork> record_work(std::function<void()> work) override;
+  std::unique_ptr<RecordedWork> record_work(const std::function<void()>& work) override;
+  bool records() const override { return !wait_after_launch_; }
   void synchronize() override;
 
   cudaStream_t stream() const { return stream_; }
@@ -53,6 +54,7 @@ class CudaQueue final : public Queue {
  private:
   int device_;
   bool wait_after_launch_;
+  bool recording_ = false;
   GpuProperties gpu_;
   cudaStream_t stream_ = nullptr;
   cublasHandle_t cublas_ = nullptr;

@@ -147,6 +147,26 @@ TEST_CASE("on the GPU, a run that recomputes ends with the same weights", "[cuda
   }
 }
 
+TEST_CASE("on the GPU, recorded steps have the bits of those that are not", "[cuda]") {
+  const TemporaryFolder folder;
+  const Context& ctx = test_cuda_context();
+  for (const char* attention : kAttentions) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      for (const char* micro_steps : {"1", "2", "4"}) {
+        for (const char* more : {"train.fused=false", "train.recompute=block"}) {
+          INFO(attention << " in " << dtype << ", " << micro_steps << " micro-steps, " << more);
+          RunConfig run = run_with(folder, attention, dtype,
+                                   {std::string("train.grad_accum_steps=") + micro_steps, more});
+          REQUIRE(run.train.recorded);
+          const Outcome recorded = train(ctx, run, 6);
+          run.train.recorded = false;
+          CHECK(train(ctx, run, 6) == recorded);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("on the GPU, a resumed run equals an unbroken one", "[cuda]") {
   const Context& ctx = test_cuda_context();
   for (const char* dtype : {"f32", "bf16", "f64"}) {
