@@ -18,7 +18,8 @@ trap 'rm -f "$said"' EXIT
 status=$?
 grep -vE '^$|^ptxas info|bytes stack frame' "$said" >&2
 [ $status -eq 0 ] || exit $status
-[ -z "$output" ] || grep -E '^ptxas info|bytes stack frame' "$said" >"$output.ptxas"
+kernels=$(grep -E '^ptxas info|bytes stack frame' "$said")
+[ -z "$kernels" ] || [ -z "$output" ] || echo "$kernels" >"$output.ptxas"
 
 slow=$(grep -E '\(C75[0-9]+\)|bytes stack frame' "$said" |
   grep -vE ' 0 bytes spill stores, 0 bytes spill loads')

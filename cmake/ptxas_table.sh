@@ -12,8 +12,11 @@ echo '| kernel | registers a thread at launch | bytes on the stack | bytes spill
 echo '| --- | --- | --- | --- |'
 # shellcheck disable=SC2086 # a name a word
 cat $files | c++filt | awk '
-  /Compiling entry function/ { name = $0; sub(/^[^\047]*\047/, "", name); sub(/\047 for.*/, "", name)
-                               sub(/\(.*/, "", name); sub(/^void /, "", name)
-                               gsub(/xtrain::|flash_wgmma::|\(anonymous namespace\)::|\((int|bool)\)/, "", name) }
+  /Compiling entry function/ {
+    name = $0
+    sub(/^[^\047]*\047(void )?/, "", name)
+    gsub(/xtrain::|flash_wgmma::|\(anonymous namespace\)::/, "", name)
+    sub(/\(.*/, "", name)
+  }
   /bytes stack frame/ { stack = $1; spilled = $5 + $9 }
   /Used [0-9]+ registers/ { printf "| %s | %d | %d | %d |\n", name, $5, stack, spilled }'

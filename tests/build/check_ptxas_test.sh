@@ -39,12 +39,12 @@ expect 2 'x.cu(3): error: no such thing'
 table=$2
 cat >"$folder/x.o.ptxas" <<'END'
 ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function '_ZN6xtrain13flash_forwardILi64EEEvi' for 'sm_90a'
-ptxas info    : Function properties for _ZN6xtrain13flash_forwardILi64EEEvi
+ptxas info    : Compiling entry function '_ZN6xtrain12_GLOBAL__N_113flash_forwardINS0_6TilingILi64ELb1EEEEEvi' for 'sm_90a'
+ptxas info    : Function properties for _ZN6xtrain12_GLOBAL__N_113flash_forwardINS0_6TilingILi64ELb1EEEEEvi
     16 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads
 ptxas info    : Used 168 registers, used 16 barriers
 END
-sh "$table" "$folder" | grep -qx '| flash_forward<64> | 168 | 16 | 12 |' ||
+sh "$table" "$folder" | grep -qx '| flash_forward<Tiling<64, true> > | 168 | 16 | 12 |' ||
   { echo "the table reads:"; sh "$table" "$folder"; failures=$((failures + 1)); }
 rm "$folder/x.o.ptxas"
 sh "$table" "$folder" 2>/dev/null

@@ -94,25 +94,28 @@ TEST_CASE("flash attention on the GPU is right for large scores", "[cuda]") {
 
 TEST_CASE("flash attention on the GPU reads and keeps nothing but its inputs", "[cuda]") {
   const Context& ctx = test_cuda_context();
-  for (int64_t head_dim : {7, 20, 64, 128}) {
-    Example e{.queries = 90, .keys = 131, .heads = 4, .kv_heads = 2, .head_dim = head_dim};
-    e.key_length = {131, 77};
-    for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-      INFO(dtype << ", head_dim " << head_dim);
-      const Inputs in = random_inputs_on_gpu(e, dtype);
-      const AttentionOptions options = options_of(ctx, e);
-      const Results expected = run(ctx, in, options, AttentionKind::flash);
-      const Inputs poisoned{surrounded_by_nan(ctx, in.q), surrounded_by_nan(ctx, in.k),
-                            surrounded_by_nan(ctx, in.v), surrounded_by_nan(ctx, in.dy)};
-      for (Tensor keys : {poisoned.k, poisoned.v}) {
-        fill(ctx, keys.slice(0, 1, 1).slice(1, 77, 131 - 77), kNaN);
-      }
-      poison_pool(ctx);
-      const Results got = run(ctx, poisoned, options, AttentionKind::flash);
-      CHECK(got == expected);
-      CHECK(std::all_of(got.dk.end() - (131 - 77) * 2 * head_dim, got.dk.end(),
-                        [](double x) { return x == 0.0; }));
+  const auto check = [&](Dtype dtype, int64_t head_dim, int64_t queries) {
+    const int64_t keys = queries + 41, unseen = keys / 2;
+    Example e{.queries = queries, .keys = keys, .heads = 4, .kv_heads = 2, .head_dim = head_dim};
+    e.key_length = {static_cast<int32_t>(keys), static_cast<int32_t>(keys - unseen)};
+    INFO(dtype << ": " << e);
+    const Inputs in = random_inputs_on_gpu(e, dtype);
+    const AttentionOptions options = options_of(ctx, e);
+    const Results expected = run(ctx, in, options, AttentionKind::flash);
+    const Inputs poisoned{surrounded_by_nan(ctx, in.q), surrounded_by_nan(ctx, in.k),
+                          surrounded_by_nan(ctx, in.v), surrounded_by_nan(ctx, in.dy)};
+    for (Tensor x : {poisoned.k, poisoned.v}) {
+      fill(ctx, x.slice(0, 1, 1).slice(1, keys - unseen, unseen), kNaN);
     }
+    poison_pool(ctx);
+    const Results got = run(ctx, poisoned, options, AttentionKind::flash);
+    CHECK(got == expected);
+    CHECK(std::all_of(got.dk.end() - unseen * 2 * head_dim, got.dk.end(),
+                      [](double x) { return x == 0.0; }));
+  };
+  for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (int64_t head_dim : {7, 20, 64, 128}) check(dtype, head_dim, 90);
+    for (int64_t queries : {1, 3, 63, 65, 127, 129, 130, 257}) check(dtype, 64, queries);
   }
 }
 

@@ -107,6 +107,7 @@ std::vector<Example> shape_matrix(int64_t head_dim) {
     }
     add({.what = "no mask", .queries = length, .keys = length, .causal = false});
   }
+  for (int64_t length : {3, 130, 257}) add({.queries = length, .keys = length});
   add({.what = "long", .batch = 1, .queries = 4096, .keys = 4096});
   add({.what = "long, no mask", .batch = 1, .queries = 4096, .keys = 4096, .causal = false});
   if (head_dim == 64 || head_dim == 128) {
