@@ -24,7 +24,7 @@ namespace xtrain {
 namespace {
 
 struct Problem {
-  int64_t batch, length, heads, head_dim;
+  int64_t batch, length, heads, kv_heads, head_dim;
   bool causal;
 
   // Products of what is visible; backward has five where forward has two.
@@ -41,8 +41,11 @@ struct Operands {
 
   Operands(const Context& ctx, const Problem& p, Dtype dtype) {
     const Shape shape{p.batch, p.length, p.heads, p.head_dim};
-    Tensor* all[] = {&q, &k, &v, &dy};
-    for (uint64_t i = 0; i < 4; ++i) *all[i] = normal_tensor(ctx, shape, dtype, i);
+    const Shape key_shape{p.batch, p.length, p.kv_heads, p.head_dim};
+    q = normal_tensor(ctx, shape, dtype, 0);
+    k = normal_tensor(ctx, key_shape, dtype, 1);
+    v = normal_tensor(ctx, key_shape, dtype, 2);
+    dy = normal_tensor(ctx, shape, dtype, 3);
     options.mask = causal_mask(ctx, p.batch, p.length, p.length);
     options.mask.causal = p.causal;
   }
@@ -84,8 +87,8 @@ FlashForward<BFloat16> flash_call(const Operands& o, Tensor& y, Tensor& log_sum)
   const auto strides = [](const Tensor& x) {
     return HeadStrides{x.stride(0), x.stride(1), x.stride(2)};
   };
-  const int64_t batch = o.q.size(0), length = o.q.size(1), heads = o.q.size(2), dim = o.q.size(3);
-  const FlashProblem problem{{batch, length, length, heads, heads, dim},
+  const int64_t batch = o.q.size(0), length = o.q.size(1), dim = o.q.size(3);
+  const FlashProblem problem{{batch, length, length, o.q.size(2), o.k.size(2), dim},
                              1.0 / std::sqrt(static_cast<double>(dim)),
                              VisibleKeys(o.options.mask, length, length),
                              false,
@@ -162,7 +165,7 @@ struct Options {
   std::string device = "auto", dtype = "bf16";
   std::vector<int64_t> lengths{512, 1024, 2048, 4096, 8192, 16384}, head_dims{64, 128};
   std::vector<std::string> masks{"causal", "full"};
-  int64_t tokens = 16384, width = 2048, composed_up_to = 1024;
+  int64_t tokens = 16384, width = 2048, group = 1, composed_up_to = 1024;
   int runs = 20;
   bool json = false;
 };
@@ -177,6 +180,9 @@ bool parse_options(Options& o, int argc, char** argv) {
   app.add_option("--masks", o.masks)->check(CLI::IsMember({"causal", "full"}));
   app.add_option("--tokens", o.tokens, "in all sequences together")->check(CLI::PositiveNumber);
   app.add_option("--width", o.width, "heads times head size")->check(CLI::PositiveNumber);
+  app.add_option("--group", o.group,
+                 "query heads that share a key head, which must divide the heads")
+      ->check(CLI::PositiveNumber);
   app.add_option("--composed-up-to", o.composed_up_to,
                  "the longest sequences for composed attention, whose memory is quadratic");
   app.add_option("--runs", o.runs, "of one sequence, which must give the same bits; 0: no check");
@@ -247,13 +253,20 @@ nlohmann::ordered_json as_json(const Row& row) {
           {"portable", as_json(row.portable)}, {"composed", as_json(row.composed)}};
 }
 
+Problem problem_of(const Options& o, int64_t batch, int64_t length, int64_t head_dim, bool causal) {
+  const int64_t heads = std::max<int64_t>(1, o.width / head_dim);
+  check_input(heads % o.group == 0, "--group must divide the ", heads, " heads of size ", head_dim,
+              "; got ", o.group);
+  return Problem{batch, length, heads, heads / o.group, head_dim, causal};
+}
+
 std::vector<Problem> problems_of(const Options& o) {
   std::vector<Problem> problems;
   for (const int64_t head_dim : o.head_dims) {
     for (const std::string& mask : o.masks) {
       for (const int64_t length : o.lengths) {
-        problems.push_back({std::max<int64_t>(1, o.tokens / length), length,
-                            std::max<int64_t>(1, o.width / head_dim), head_dim, mask == "causal"});
+        const int64_t batch = std::max<int64_t>(1, o.tokens / length);
+        problems.push_back(problem_of(o, batch, length, head_dim, mask == "causal"));
       }
     }
   }
@@ -273,8 +286,7 @@ int bench_attention(int argc, char** argv) {
   }
   bool all_same = true;
   for (const int64_t head_dim : o.head_dims) {
-    const Problem one_sequence{1, o.lengths[o.lengths.size() / 2],
-                               std::max<int64_t>(1, o.width / head_dim), head_dim, true};
+    const Problem one_sequence = problem_of(o, 1, o.lengths[o.lengths.size() / 2], head_dim, true);
     const Operands operands(ctx, one_sequence, dtype_from_name(o.dtype));
     all_same = same_bits(ctx, operands, o.runs) && all_same;
   }

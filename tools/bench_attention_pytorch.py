@@ -30,9 +30,9 @@ def operations_of(row):
     return 4 * row["batch"] * row["heads"] * row["head_dim"] * pairs
 
 
-def tensor(row, layout):
+def tensor(row, layout, heads):
     """Seen as [B, H, T, D], which scaled_dot_product_attention takes."""
-    batch, length, heads, dim = (row[k] for k in ("batch", "length", "heads", "head_dim"))
+    batch, length, dim = (row[k] for k in ("batch", "length", "head_dim"))
     shape = (batch, length, heads, dim) if layout == "BTHD" else (batch, heads, length, dim)
     x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
     return x.transpose(1, 2) if layout == "BTHD" else x
@@ -40,10 +40,13 @@ def tensor(row, layout):
 
 def seconds_of(row, backend, layout, backward_only):
     """Forward and backward; forward is infinite where only backward was to be timed."""
-    inputs, upstream = [tensor(row, layout).requires_grad_() for _ in range(3)], tensor(row, layout)
+    q, k, v, upstream = (tensor(row, layout, row[heads])
+                         for heads in ("heads", "kv_heads", "kv_heads", "heads"))
+    inputs = [x.requires_grad_() for x in (q, k, v)]
 
     def forward():
-        return F.scaled_dot_product_attention(*inputs, is_causal=row["mask"] == "causal")
+        return F.scaled_dot_product_attention(*inputs, is_causal=row["mask"] == "causal",
+                                              enable_gqa=row["heads"] != row["kv_heads"])
 
     with sdpa_kernel(backend):
         forward_seconds = float("inf")

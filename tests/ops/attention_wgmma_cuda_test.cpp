@@ -123,6 +123,13 @@ std::vector<Example> shape_matrix(int64_t head_dim) {
   add({.what = "long windows", .queries = 1500, .keys = 1500, .window = 300});
   // More tiles than multiprocessors, so that blocks work on several of them.
   add({.what = "many heads", .batch = 3, .queries = 400, .keys = 400, .heads = 48, .kv_heads = 6});
+  // So many that a block sums over all heads of a group.
+  add({.what = "many groups",
+       .batch = 3,
+       .queries = 500,
+       .keys = 500,
+       .heads = 24,
+       .kv_heads = 12});
   for (const Example& e : mask_examples(head_dim)) {
     if (e.queries > 0 && e.keys > 0 && e.batch > 0) add(e);
   }
@@ -373,54 +380,56 @@ TEST_CASE("flash attention on the GPU needs memory in proportion to the length o
 TEST_CASE("flash attention by wgmma writes gradients into regions of any layout", "[cuda]") {
   if (!gpu_has_wgmma()) return;
   const Context& ctx = test_cuda_context();
-  for (int64_t head_dim : kHeadDims) {
-    const Example e{.queries = 150, .keys = 150, .heads = 4, .kv_heads = 2, .head_dim = head_dim};
-    const Inputs in = random_inputs_on_gpu(e, Dtype::bf16);
-    Calls<BFloat16> calls(ctx, in, options_of(ctx, e));
+  const auto check = [&](const Example& e, int64_t spare, int64_t step, bool accumulate) {
+    INFO(e << ", spare " << spare << ", step " << step << ", accumulate " << accumulate);
+    Calls<BFloat16> calls(ctx, random_inputs_on_gpu(e, Dtype::bf16), options_of(ctx, e));
     calls.run(ctx, kWgmma, kWgmma);
-    // Rows of 16 bytes, of 2 bytes, and elements apart from each other; written and added to.
-    for (int64_t spare : {8, 1}) {
-      for (int64_t step : {1, 2}) {
-        for (bool accumulate : {false, true}) {
-          INFO(e << ", spare " << spare << ", step " << step << ", accumulate " << accumulate);
-          Tensor packed = empty(ctx, {2, 151, 9, head_dim * step + spare}, Dtype::bf16);
-          fill(ctx, packed, accumulate ? 3.0 : kNaN);
-          const Tensor inside = packed.slice(1, 1, 150);
-          FlashBackward<BFloat16> call = calls.backward;
-          const auto target = [&](int64_t first_head) {
-            BFloat16* data = const_cast<BFloat16*>(inside.data<BFloat16>());
-            return FlashGradient{data + first_head * inside.stride(2),
-                                 false,
-                                 accumulate,
-                                 inside.stride(0),
-                                 inside.stride(1),
-                                 inside.stride(2),
-                                 step};
-          };
-          call.dq = target(0);
-          call.dk = target(4);
-          call.dv = target(6);
-          wgmma_backward(Cuda{ctx}, call);
-          const std::vector<double> got = as_doubles(ctx, packed);
-          const std::vector<double> wide[] = {as_doubles(ctx, calls.dq), as_doubles(ctx, calls.dk),
-                                              as_doubles(ctx, calls.dv)};
-          int wrong = 0;
-          for (size_t i = 0; i < got.size(); ++i) {
-            const int64_t width = head_dim * step + spare, column = i % width, row = i / width;
-            const int64_t head = row % 9, time = row / 9 % 151, batch = row / 9 / 151;
-            const bool is_inside =
-                time > 0 && head < 8 && column % step == 0 && column / step < head_dim;
-            const int part = head < 4 ? 0 : head < 6 ? 1 : 2;
-            const int64_t heads = part == 0 ? 4 : 2, first = part == 0 ? 0 : part == 1 ? 4 : 6;
-            double expected = accumulate ? 3.0 : kNaN;
-            if (is_inside) {
-              const int64_t at = ((batch * 150 + time - 1) * heads + head - first) * head_dim;
-              const float x = static_cast<float>(wide[part][at + column / step]);
-              expected = static_cast<float>(BFloat16(accumulate ? 3.0f + x : x));
-            }
-            wrong += got[i] != expected && !(std::isnan(got[i]) && std::isnan(expected));
+    // A head of padding behind those of dq, dk and dv, and a token before the first.
+    const int64_t all_heads = e.heads + 2 * e.kv_heads + 1, width = e.head_dim * step + spare;
+    Tensor packed = empty(ctx, {e.batch, e.queries + 1, all_heads, width}, Dtype::bf16);
+    fill(ctx, packed, accumulate ? 3.0 : kNaN);
+    std::vector<double> expected = as_doubles(ctx, packed);
+    FlashBackward<BFloat16> call = calls.backward;
+    const auto place = [&](FlashGradient& target, const Tensor& wide, int64_t first_head) {
+      const Tensor to = packed.slice(1, 1, e.queries).slice(2, first_head, wide.size(2));
+      target = FlashGradient{const_cast<BFloat16*>(to.data<BFloat16>()),
+                             false,
+                             accumulate,
+                             to.stride(0),
+                             to.stride(1),
+                             to.stride(2),
+                             step};
+      const std::vector<double> values = as_doubles(ctx, wide);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const int64_t d = i % e.head_dim, head = i / e.head_dim % wide.size(2);
+        const int64_t token = i / e.head_dim / wide.size(2);
+        const int64_t row = token / e.queries * (e.queries + 1) + token % e.queries + 1;
+        const float x = static_cast<float>(values[i]);
+        expected[(row * all_heads + first_head + head) * width + d * step] =
+            static_cast<float>(BFloat16(accumulate ? 3.0f + x : x));
+      }
+    };
+    place(call.dq, calls.dq, 0);
+    place(call.dk, calls.dk, e.heads);
+    place(call.dv, calls.dv, e.heads + e.kv_heads);
+    wgmma_backward(Cuda{ctx}, call);
+    const std::vector<double> got = as_doubles(ctx, packed);
+    int wrong = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      wrong += got[i] != expected[i] && !(std::isnan(got[i]) && std::isnan(expected[i]));
+    }
+    CHECK(wrong == 0);
+  };
+  for (int64_t head_dim : kHeadDims) {
+    for (int64_t heads : {2, 4}) {
+      // Rows of 16 bytes, of 2 bytes, and elements apart from each other; written and added to.
+      for (int64_t spare : {8, 1}) {
+        for (int64_t step : {1, 2}) {
+          for (bool accumulate : {false, true}) {
+            check(
+                {.queries = 150, .keys = 150, .heads = heads, .kv_heads = 2, .head_dim = head_dim},
+                spare, step, accumulate);
           }
-          CHECK(wrong == 0);
         }
       }
     }
