@@ -15,6 +15,7 @@
 #   gemm         products by each backend
 #   ops          memory-bound ops beside PyTorch
 #   attention    flash attention beside PyTorch
+#   attention_errors  its errors over all shapes, and what its kernels need
 #   step         a training step, composed against flash attention
 #   repeat       training twice to the same bits
 #   shakespeare  configs/shakespeare_char.json over three seeds, on the text in DATA
@@ -36,7 +37,7 @@ python=${PYTHON:-python3}
 work=$build/gpu_check
 limit=480  # seconds a section may take
 seeds="1 2 3"
-untimed="tests gradcheck pytorch repeat"
+untimed="tests gradcheck pytorch repeat attention_errors"
 
 if [[ -d /usr/local/cuda/bin ]]; then export PATH=$PATH:/usr/local/cuda/bin; fi
 
@@ -61,13 +62,17 @@ watch() {
 }
 
 section_memcheck() {
-  XT_TEST_CUDA=one_allocation_each watch memcheck ops ops_tests "$every_op"
+  export XT_TEST_CUDA=one_allocation_each
+  watch memcheck ops ops_tests "$every_op"
+  watch memcheck attention_wgmma ops_tests "flash attention by wgmma over a few tiles is right"
 }
 
 # The shortest test that runs every kernel: each access to shared memory is followed.
 section_racecheck() {
   local family failed=0
   watch racecheck reductions core_tests "*reductions of rows*,*warp reduces*" || failed=1
+  watch racecheck attention_wgmma ops_tests "flash attention by wgmma over a few tiles is right" ||
+    failed=1
   for family in reduce norm softmax cross_entropy attention; do
     watch racecheck "$family" ops_tests "transposed inputs of every op on the GPU *" \
       -c "$family" || failed=1
@@ -86,6 +91,11 @@ section_ops() {
 
 section_attention() {
   "$python" tools/bench_attention_pytorch.py --build "$build" --json "$work/attention.json"
+}
+
+section_attention_errors() {
+  "$build/tests/ops_tests" "flash attention by wgmma is as exact*"
+  sh cmake/ptxas_table.sh "$build"
 }
 
 section_step() { "$build/bin/bench_step" --device cuda --json | tee "$work/step.json"; }
@@ -236,7 +246,8 @@ commit=${1:?usage: bash tools/gpu_check.sh COMMIT [SECTION...]}
 shift
 sections=("$@")
 if [[ $# -eq 0 ]]; then
-  sections=(tests gradcheck pytorch repeat gemm ops attention step memcheck racecheck shakespeare)
+  sections=(tests gradcheck pytorch repeat attention_errors gemm ops attention step memcheck
+    racecheck shakespeare)
   if [[ $(nvidia-smi --list-gpus | wc -l) -ge 2 ]]; then sections+=(ddp); fi
 fi
 for section in "${sections[@]}"; do

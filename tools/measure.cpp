@@ -35,13 +35,18 @@ Tensor normal_tensor(const Context& ctx, const Shape& shape, Dtype dtype, uint64
 }
 
 double seconds_per_call(const Context& ctx, const TimedCall& timed) {
-  constexpr int kRounds = 7, kShort = kTimedCalls / 3;
+  constexpr int kRounds = 7, kWarmUp = 2;
+  constexpr double kLongCall = 2e-3;
+  seconds_of_row(ctx, timed, kWarmUp);
+  // Beside long calls what starting a row takes is little: a few of them will do.
+  const bool is_long = seconds_of_row(ctx, timed, kWarmUp) > kWarmUp * kLongCall;
+  const int many = is_long ? 3 : kTimedCalls, few = is_long ? 1 : kTimedCalls / 3;
   std::vector<double> seconds;
   for (int round = 0; round <= kRounds; ++round) {
     // Both rows take the same time to start and to be waited for.
-    const double long_row = seconds_of_row(ctx, timed, kTimedCalls);
-    const double short_row = seconds_of_row(ctx, timed, kShort);
-    if (round > 0) seconds.push_back((long_row - short_row) / (kTimedCalls - kShort));
+    const double long_row = seconds_of_row(ctx, timed, many);
+    const double short_row = seconds_of_row(ctx, timed, few);
+    if (round > 0) seconds.push_back((long_row - short_row) / (many - few));
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
   return seconds[kRounds / 2];

@@ -10,7 +10,7 @@ template <class T>
 FlashKernel flash_kernel(const Cuda& cuda, const FlashForward<T>& call) {
   if (split_keys_supports(call)) return FlashKernel::split_keys;
   if constexpr (std::is_same_v<T, BFloat16>) {
-    if (wgmma_supports(cuda, call)) return FlashKernel::wgmma;
+    if (wgmma_obstacle(cuda, call).empty()) return FlashKernel::wgmma;
     if (mma_supports(cuda, call)) return FlashKernel::mma;
   }
   return FlashKernel::ffma;
@@ -19,7 +19,7 @@ FlashKernel flash_kernel(const Cuda& cuda, const FlashForward<T>& call) {
 template <class T>
 FlashKernel flash_kernel(const Cuda& cuda, const FlashBackward<T>& call) {
   if constexpr (std::is_same_v<T, BFloat16>) {
-    if (wgmma_supports(cuda, call)) return FlashKernel::wgmma;
+    if (wgmma_obstacle(cuda, call).empty()) return FlashKernel::wgmma;
     if (mma_supports(cuda, call)) return FlashKernel::mma;
   }
   return FlashKernel::ffma;

@@ -5,6 +5,8 @@
 // logarithm, rows that see nothing give o = 0 and log_sum = +infinity, the factors of dropout are
 // those of AttentionDropout. So forward and backward may run on different kernels.
 
+#include <string>
+
 #include "ops/attention/flash_kernels.h"
 
 namespace xtrain {
@@ -52,11 +54,12 @@ bool mma_supports(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 void mma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call);
 void mma_backward(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 
-// flash_wgmma_forward_cuda.cu and flash_wgmma_backward_cuda.cu. Supported: compute capability 9.x,
+// flash_wgmma_forward_cuda.cu and flash_wgmma_backward_cuda.cu. Supported: compute capability 9.0,
 // head size 32, 64, 96, 128 or 256, tensors that can_be_mapped (core/cuda/hopper/tensor_map.h), a
-// positive scale, no dropout. Gradients may have any strides.
-bool wgmma_supports(const Cuda& cuda, const FlashForward<BFloat16>& call);
-bool wgmma_supports(const Cuda& cuda, const FlashBackward<BFloat16>& call);
+// positive scale, no dropout. Gradients may have any strides. The obstacle is what a call would
+// need, and what it has; empty where it is supported. Error where it is not.
+std::string wgmma_obstacle(const Cuda& cuda, const FlashForward<BFloat16>& call);
+std::string wgmma_obstacle(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 void wgmma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call);
 void wgmma_backward(const Cuda& cuda, const FlashBackward<BFloat16>& call);
 

@@ -95,38 +95,34 @@ __global__ void __launch_bounds__(kTermQueries* kTermLanes)
       exists ? kLog2E * call.log_sum[of_head * queries + query] : INFINITY;
 }
 
-// Calls f(head size as a constant) for a head size that has kernels, and says whether it has.
+// Calls f(head size as a constant).
 template <class F>
-bool with_head_dim(int64_t head_dim, F&& f) {
+void with_head_dim(int64_t head_dim, F&& f) {
   switch (head_dim) {
     case 32:
-      return f(std::integral_constant<int, 32>{}), true;
+      return f(std::integral_constant<int, 32>{});
     case 64:
-      return f(std::integral_constant<int, 64>{}), true;
+      return f(std::integral_constant<int, 64>{});
     case 96:
-      return f(std::integral_constant<int, 96>{}), true;
+      return f(std::integral_constant<int, 96>{});
     case 128:
-      return f(std::integral_constant<int, 128>{}), true;
+      return f(std::integral_constant<int, 128>{});
     case 256:
-      return f(std::integral_constant<int, 256>{}), true;
+      return f(std::integral_constant<int, 256>{});
   }
-  return false;
 }
 
 }  // namespace
 
-bool wgmma_supports(const Cuda& cuda, const FlashBackward<BFloat16>& call) {
-  // The factor of the scores must stay a normal number, for it multiplies -infinity.
-  constexpr double kSmallestScale = 1e-30;
+std::string wgmma_obstacle(const Cuda& cuda, const FlashBackward<BFloat16>& call) {
   const FlashProblem& p = call.problem;
-  return has_wgmma(cuda) && flash_mma::sizes_fit(p.sizes) && !p.drops &&
-         p.scale >= kSmallestScale && can_be_mapped(queries_of(p, call.q)) &&
-         can_be_mapped(keys_of(p, call.k)) && can_be_mapped(values_of(p, call.v)) &&
-         can_be_mapped(outputs_of(p, call.o)) && can_be_mapped(outputs_of(p, call.dy)) &&
-         with_head_dim(p.sizes.head_dim, [](auto) {});
+  const TokenHeads mapped[] = {queries_of(p, call.q), keys_of(p, call.k), values_of(p, call.v),
+                               outputs_of(p, call.o), outputs_of(p, call.dy)};
+  return obstacle(cuda, p, mapped);
 }
 
 void wgmma_backward(const Cuda& cuda, const FlashBackward<BFloat16>& call) {
+  check_no_obstacle(wgmma_obstacle(cuda, call));
   const AttentionSizes& n = call.problem.sizes;
   const int64_t padded = ceil_div(n.queries, kQueryPadding) * kQueryPadding;
   Tensor log2_sum = empty(cuda.ctx, {n.batch, n.heads, padded}, Dtype::f32);

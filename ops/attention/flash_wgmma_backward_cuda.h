@@ -27,8 +27,12 @@ struct QueryTerms {
 // flash_wgmma_query_gradients_cuda.cu
 void query_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& call,
                      const QueryTerms& terms);
-// flash_wgmma_key_gradients_cuda.cu: dk and dv where they are wanted.
+// flash_wgmma_key_shares_cuda.cu: dk and dv where they are wanted.
 void key_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& call, const QueryTerms& terms);
+// flash_wgmma_key_gradients_cuda.cu: the same over shares of the query heads that have a key head;
+// dk and dv have a head for each share, those of one key head side by side.
+void key_sums(const Cuda& cuda, const FlashBackward<BFloat16>& call, const QueryTerms& terms,
+              int shares);
 
 // threadIdx.x, read where it is used: what is derived from threadIdx.x itself the compiler would
 // keep in registers throughout a loop that has none to spare.

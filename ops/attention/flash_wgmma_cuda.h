@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
+#include <string>
 
+#include "core/cuda/hopper/support.h"
 #include "core/cuda/hopper/tensor_map.h"
+#include "core/error.h"
 #include "ops/attention/flash_cuda_kernels.h"
 #include "ops/attention/flash_mma_cuda.h"
 
@@ -33,6 +37,41 @@ inline TokenHeads outputs_of(const FlashProblem& p, const BFloat16* o) {
   const int64_t row = n.heads * n.head_dim;
   return token_heads(o, HeadStrides{n.queries * row, row, n.head_dim}, n.batch, n.queries, n.heads,
                      n.head_dim);
+}
+
+// What keeps the kernels from a problem whose tensors are `mapped`; empty where nothing does.
+inline std::string obstacle(const Cuda& cuda, const FlashProblem& p,
+                            std::span<const TokenHeads> mapped) {
+  // The factor of the scores must stay a normal number, for it multiplies -infinity.
+  constexpr double kSmallestScale = 1e-30;
+  const int64_t dim = p.sizes.head_dim;
+  if (!has_wgmma(cuda)) {
+    return text("a GPU of compute capability 9.0 and code built for sm_90a; got ",
+                gpu_of(cuda).compute_capability / 10.0);
+  }
+  if (p.drops) return text("no dropout; got p = ", p.dropout.dropout.p);
+  if (!(p.scale >= kSmallestScale)) {
+    return text("a scale of ", kSmallestScale, " or more; got ", p.scale);
+  }
+  if (dim != 32 && dim != 64 && dim != 96 && dim != 128 && dim != 256) {
+    return text("head_dim 32, 64, 96, 128 or 256; got ", dim);
+  }
+  if (!flash_mma::sizes_fit(p.sizes)) {
+    return text("positions that 32 bits can number; got ", p.sizes.batch, " sequences of ",
+                p.sizes.heads, " heads, ", p.sizes.queries, " queries, ", p.sizes.keys, " keys");
+  }
+  for (const TokenHeads& x : mapped) {
+    if (can_be_mapped(x)) continue;
+    return text("tensors that are not empty, with every row at a multiple of 16 bytes; got [",
+                x.batch, ", ", x.time, ", ", x.heads, ", ", x.width, "] with strides ",
+                x.batch_stride, ", ", x.time_stride, ", ", x.head_stride, " at ",
+                static_cast<const void*>(x.data));
+  }
+  return {};
+}
+inline void check_no_obstacle(const std::string& obstacle) {
+  check(obstacle.empty(), "flash attention by wgmma needs ", obstacle,
+        "; call attention_flash, which takes a kernel that fits");
 }
 
 // Tiles of all heads in the order in which they are begun: by groups of heads small enough for what

@@ -502,7 +502,7 @@ void launch_forward(const Cuda& cuda, const FlashForward<BFloat16>& call) {
 
 // Calls f(tiling) with the tiling of a head size.
 template <class F>
-bool with_tiling(int64_t head_dim, F&& f) {
+void with_tiling(int64_t head_dim, F&& f) {
   switch (head_dim) {
     case 32:
       return f(ForwardTiling<32, 3, 128, 4>{});
@@ -515,27 +515,21 @@ bool with_tiling(int64_t head_dim, F&& f) {
     case 256:
       return f(ForwardTiling<256, 2, 64, 2, 1>{});
   }
-  return false;
 }
 
 }  // namespace
 
-bool wgmma_supports(const Cuda& cuda, const FlashForward<BFloat16>& call) {
-  // The factor of the scores must stay a normal number, for it multiplies -infinity.
-  constexpr double kSmallestScale = 1e-30;
+std::string wgmma_obstacle(const Cuda& cuda, const FlashForward<BFloat16>& call) {
   const FlashProblem& p = call.problem;
-  return has_wgmma(cuda) && flash_mma::sizes_fit(p.sizes) && !p.drops &&
-         p.scale >= kSmallestScale && can_be_mapped(queries_of(p, call.q)) &&
-         can_be_mapped(keys_of(p, call.k)) && can_be_mapped(values_of(p, call.v)) &&
-         can_be_mapped(outputs_of(p, call.o)) &&
-         with_tiling(p.sizes.head_dim, [](auto) { return true; });
+  const TokenHeads mapped[] = {queries_of(p, call.q), keys_of(p, call.k), values_of(p, call.v),
+                               outputs_of(p, call.o)};
+  return obstacle(cuda, p, mapped);
 }
 
 void wgmma_forward(const Cuda& cuda, const FlashForward<BFloat16>& call) {
-  with_tiling(call.problem.sizes.head_dim, [&](auto tiling) {
-    launch_forward<decltype(tiling)>(cuda, call);
-    return true;
-  });
+  check_no_obstacle(wgmma_obstacle(cuda, call));
+  with_tiling(call.problem.sizes.head_dim,
+              [&](auto tiling) { launch_forward<decltype(tiling)>(cuda, call); });
 }
 
 }  // namespace xtrain

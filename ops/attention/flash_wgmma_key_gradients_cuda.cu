@@ -1,7 +1,8 @@
 // The key kernel of the backward pass of flash attention by wgmma. A block is one producer and
 // several consumer warpgroups, and works through tiles of keys until none is left. For each it
-// walks over the tiles of queries that see some of the keys, in all query heads that share the key
-// head. A consumer owns 64 keys; its scores and both sums stay in its registers:
+// walks over the tiles of queries that see some of the keys, in all query heads of one share of
+// those that have the key head. A consumer owns 64 keys; its scores and both sums stay in its
+// registers:
 //
 //   s^T = k q^T, dp^T = v dy^T         all four in shared memory
 //   p^T = 2^(factor s^T - log2_sum)
@@ -54,7 +55,8 @@ struct KeyArguments {
   Tickets tickets;  // for tiles; each block begins with the one of its own number
   QueryTerms terms;
   const int32_t* key_length;  // [B]
-  int heads, kv_heads, keys;
+  int heads, keys;
+  int shares, sums;  // of a key head, of a sequence
   float scale;
   FlashGradient dk, dv;
 };
@@ -151,15 +153,15 @@ class Producer {
 
  private:
   struct KeyTile {
-    int batch, head, key;
+    int batch, head, key;  // head: of sums
   };
 
   // The first keys are seen by most queries of a causal mask; begun first, they leave short tiles
   // for the end.
   __device__ KeyTile tile_of(int index) const {
     const TileOrder::Place place = a_.order.at(index);
-    const int batch = place.head / a_.kv_heads;
-    return KeyTile{batch, place.head - batch * a_.kv_heads,
+    const int batch = place.head / a_.sums;
+    return KeyTile{batch, place.head - batch * a_.sums,
                    (a_.order.tiles_of_head - 1 - place.tile) * Tiling::kKeys};
   }
   __device__ int next() const {
@@ -168,7 +170,7 @@ class Producer {
   }
 
   __device__ void feed(const KeyTile& keys, uint32_t round) {
-    const int group = a_.heads / a_.kv_heads, last = last_tile(keys);
+    const int group = a_.heads / a_.sums, last = last_tile(keys);
     if (last < 0) return load_keys(keys, round, false);
     bool has_keys = false;
 #pragma unroll 1
@@ -243,8 +245,9 @@ class Producer {
     memory_.work(round) = KeyWork{keys.batch, keys.head, keys.key, strangers, is_seen, false};
     const Mbarrier full = memory_.key_ring().full(round);
     full.arrive_expecting(2 * Tiling::KeyRows::kBytes);
-    load_tile(memory_.keys(round), a_.k, keys.batch, keys.head, keys.key, full);
-    load_tile(memory_.values(round), a_.v, keys.batch, keys.head, keys.key, full);
+    const int head = keys.head / a_.shares;
+    load_tile(memory_.keys(round), a_.k, keys.batch, head, keys.key, full);
+    load_tile(memory_.values(round), a_.v, keys.batch, head, keys.key, full);
   }
 
   const KeyArguments& a_;
@@ -522,12 +525,12 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
 }
 
 template <class Tiling>
-void launch_key_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& call,
-                          const QueryTerms& terms) {
+void launch_key_sums(const Cuda& cuda, const FlashBackward<BFloat16>& call, const QueryTerms& terms,
+                     int shares) {
   const FlashProblem& p = call.problem;
   const AttentionSizes& n = p.sizes;
-  const TileOrder order(ceil_div(n.keys, Tiling::kKeys), n.batch * n.kv_heads,
-                        n.queries * n.head_dim * 4 * n.group());
+  const TileOrder order(ceil_div(n.keys, Tiling::kKeys), n.batch * n.kv_heads * shares,
+                        n.queries * n.head_dim * 4 * n.group() / shares);
   const KeyArguments arguments{map_of_tiles(queries_of(p, call.q), Tiling::kQueries),
                                map_of_tiles(keys_of(p, call.k), Tiling::kKeys),
                                map_of_tiles(values_of(p, call.v), Tiling::kKeys),
@@ -537,8 +540,9 @@ void launch_key_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& call,
                                terms,
                                p.visible.key_length,
                                static_cast<int>(n.heads),
-                               static_cast<int>(n.kv_heads),
                                static_cast<int>(n.keys),
+                               shares,
+                               static_cast<int>(n.kv_heads) * shares,
                                static_cast<float>(p.scale),
                                call.dk,
                                call.dv};
@@ -549,9 +553,10 @@ void launch_key_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& call,
 
 }  // namespace
 
-void key_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& call, const QueryTerms& terms) {
+void key_sums(const Cuda& cuda, const FlashBackward<BFloat16>& call, const QueryTerms& terms,
+              int shares) {
   const auto launch = [&](auto tiling) {
-    launch_key_gradients<decltype(tiling)>(cuda, call, terms);
+    launch_key_sums<decltype(tiling)>(cuda, call, terms, shares);
   };
   switch (call.problem.sizes.head_dim) {
     case 32:

@@ -24,6 +24,10 @@ inline constexpr double kGradCheckTolerance = 1e-6;
 // log(sum of exp) of attention scores in f32 from bf16 inputs, absolute.
 inline constexpr double kLogSumTolerance = 1e-4;
 
+// Flash attention in bf16 on tensor cores: the norm of a tensor's errors by the norm of the tensor.
+// Rounding the result alone gives 1.6e-3; p, ds and, for the gradients, o are rounded as well.
+inline constexpr double kFlashOutputNorm = 4e-3, kFlashGradientNorm = 1e-2;
+
 // Two ways of computing one function, both in f64 or both in f32.
 inline double twin_tolerance(Dtype dtype) {
   return dtype == Dtype::f64 ? 1e-12 : dtype == Dtype::f32 ? 1e-5 : 4.0 * epsilon_of(Dtype::bf16);
