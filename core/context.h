@@ -40,6 +40,10 @@ Context cpu_context(int threads = 0);
 struct CudaOptions {
   bool pool = true;                // false: every tensor is a block of the driver by itself
   bool wait_after_launch = false;  // an error of a kernel then names that kernel
+  // The file of cuBLASLt's algorithms (core/cuda/gemm_choices.h); empty: the library's first
+  // choice. Products that the file lacks are measured and added, or else take the first choice.
+  std::string gemm_choices;
+  bool measures_gemm = false;
 };
 
 // How many GPUs this process sees; 0 in a build without CUDA code.

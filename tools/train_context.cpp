@@ -17,6 +17,25 @@ void choose_gemm(const TrainConfig& config, Context& ctx) {
               "train.gemm mma: multiplies bf16 only; got train.dtype ", config.exec.dtype);
 }
 
+CudaOptions cuda_options(const TrainConfig& config, bool measures) {
+  CudaOptions options;
+  options.gemm_choices = config.gemm_choices;
+  options.measures_gemm = measures;
+  return options;
+}
+
+Context context_for(const TrainConfig& config, int gpu, bool measures) {
+  const int threads = static_cast<int>(config.threads);
+  const bool on_gpu = wants_gpu(config);
+  check_input(config.gemm_choices.empty() || on_gpu, "train.gemm_choices ", config.gemm_choices,
+              ": cuBLASLt runs on a GPU only; leave it empty");
+  Context ctx =
+      on_gpu ? cuda_context(gpu, cuda_options(config, measures), threads) : cpu_context(threads);
+  choose_gemm(config, ctx);
+  if (!on_gpu) bind_threads(ctx.threads);
+  return ctx;
+}
+
 }  // namespace
 
 bool wants_gpu(const TrainConfig& config) {
@@ -29,12 +48,11 @@ bool wants_gpu(const TrainConfig& config) {
 }
 
 Context train_context(const TrainConfig& config, int gpu) {
-  const int threads = static_cast<int>(config.threads);
-  const bool on_gpu = wants_gpu(config);
-  Context ctx = on_gpu ? cuda_context(gpu, {}, threads) : cpu_context(threads);
-  choose_gemm(config, ctx);
-  if (!on_gpu) bind_threads(ctx.threads);
-  return ctx;
+  return context_for(config, gpu, true);
+}
+
+Context rank_context(const TrainConfig& config, int gpu) {
+  return context_for(config, gpu, false);
 }
 
 }  // namespace xtrain

@@ -13,12 +13,14 @@
 
 #include "core/cores.h"
 #include "core/error.h"
+#include "core/mapped_file.h"
 #include "distributed/affinity.h"
 #include "distributed/rendezvous.h"
 #include "tools/program.h"
 #include "tools/stop_signals.h"
 #include "tools/train_context.h"
 #include "tools/train_log.h"
+#include "train/checksum.h"
 #include "train/trainer.h"
 
 namespace xtrain {
@@ -153,7 +155,8 @@ class TrainingRank {
     stay_on(cores_);
     const bool gpu = wants_gpu(run_.train);
     const int local_rank = placement_.local_rank.value_or(local.index);
-    ctx_ = train_context(run_.train, gpu ? gpu_of(local_rank) : 0);
+    ctx_ = rank_context(run_.train, gpu ? gpu_of(local_rank) : 0);
+    check_same_gemm_choices();
     join_training(gpu);
     trainer_.emplace(ctx_, run_, *replica_);
     check_same("training data", text(trainer_->data().train->size(), " tokens"));
@@ -218,6 +221,12 @@ class TrainingRank {
     check_same("config", run_config_to_json(run_));
     check_same("options", text("zero ", parallel.zero, ", bf16 ", parallel.reduce_in_bf16,
                                ", bucket bytes ", parallel.bucket_bytes));
+  }
+
+  // Other algorithms add up in another order, and the ranks' weights would part.
+  void check_same_gemm_choices() {
+    const std::string& path = run_.train.gemm_choices;
+    check_same("train.gemm_choices", path.empty() ? "" : checksum_of(MappedFile(path).bytes()));
   }
 
   void check_same(const std::string& what, const std::string& own) {

@@ -132,6 +132,10 @@ Fields machine_fields(TrainConfig& c) {
                    "matrix product: the definition; blocked; on tensor cores, bf16 on a GPU only; "
                    "the system's library; the same, which may round f32 to TF32, on a GPU only; "
                    "auto: tiled on a CPU, library on a GPU"),
+      config_field(
+          "gemm_choices", c.gemm_choices,
+          "file of the GPU library's fastest algorithm for each product: train measures and "
+          "adds what it lacks, train_ddp only reads it; empty: the library's first choice"),
   };
 }
 

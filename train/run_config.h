@@ -57,6 +57,7 @@ struct TrainConfig {
   DeviceChoice device = DeviceChoice::any;
   int64_t threads = 0;              // 0: all in the affinity mask
   std::optional<GemmBackend> gemm;  // none: tiled on a CPU, library on a GPU
+  std::string gemm_choices;         // file of the library's algorithms; "": its first choice
 
   int64_t num_samples = 3;
   int64_t max_new_tokens = 200;

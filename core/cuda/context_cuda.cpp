@@ -26,7 +26,7 @@ Context cuda_context(int index, const CudaOptions& options, int threads) {
   ctx.device = Device{DeviceType::cuda, index};
   ctx.threads = threads == 0 ? available_cores() : threads;
   ctx.gemm = GemmBackend::library;
-  const auto queue = std::make_shared<CudaQueue>(index, options.wait_after_launch);
+  const auto queue = std::make_shared<CudaQueue>(index, options);
   ctx.queue = queue;
   ctx.allocator = std::make_shared<CudaAllocator>(index, queue, options.pool);
   ctx.host_allocator = std::make_shared<PinnedAllocator>();

@@ -1,6 +1,11 @@
 #include "core/cuda/gemm_cublaslt.h"
 
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
 #include "core/cuda/check.h"
+#include "core/error.h"
 
 namespace xtrain {
 namespace {
@@ -67,57 +72,195 @@ Preference make_preference(const LibraryProblem& p) {
   return preference;
 }
 
+// The name of a problem in a file of choices.
+std::string name_of(const LibraryProblem& p) {
+  const auto matrix = [](const LibraryProblem::Matrix& x) {
+    return text(x.op == CUBLAS_OP_T ? "T" : "N", x.ld, "/", x.batch_stride, "@", x.alignment);
+  };
+  const auto type = [](cudaDataType_t t) { return t == CUDA_R_16BF ? "bf16" : "f32"; };
+  return text(p.m, "x", p.n, "x", p.k, " of ", p.batches, " ", matrix(p.a), " ", matrix(p.b), " ",
+              matrix(p.c), " ", type(p.operand_type), " ", type(p.result_type), " compute ",
+              static_cast<int>(p.compute),
+              p.bias_alignment > 0 ? text(" bias@", p.bias_alignment) : "");
+}
+
+// Memory for a result that is only timed.
+class ScratchResult {
+ public:
+  explicit ScratchResult(const LibraryProblem& p) {
+    const int64_t elements = p.c.batch_stride * (p.batches - 1) + p.c.ld * p.n;
+    XT_CUDA(cudaMalloc(&data_, elements * (p.result_type == CUDA_R_16BF ? 2 : 4)));
+  }
+  ~ScratchResult() { cudaFree(data_); }
+  ScratchResult(const ScratchResult&) = delete;
+  ScratchResult& operator=(const ScratchResult&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// Measures the work between its calls, on one stream.
+class StreamClock {
+ public:
+  explicit StreamClock(cudaStream_t stream) : stream_(stream) {
+    for (cudaEvent_t& event : events_) XT_CUDA(cudaEventCreate(&event));
+  }
+  ~StreamClock() {
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  StreamClock(const StreamClock&) = delete;
+  StreamClock& operator=(const StreamClock&) = delete;
+  void start() { XT_CUDA(cudaEventRecord(events_[0], stream_)); }
+  double stop_microseconds() {
+    XT_CUDA(cudaEventRecord(events_[1], stream_));
+    XT_CUDA(cudaEventSynchronize(events_[1]));
+    float milliseconds = 0.0f;
+    XT_CUDA(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]));
+    return 1e3 * milliseconds;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t events_[2] = {};
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
 }  // namespace
 
 class CublasLtPlan {
  public:
   CublasLtPlan(const CudaQueue& queue, const LibraryProblem& p)
-      : operation_(make_operation(p)),
+      : problem_(p),
+        operation_(make_operation(p)),
         a_(make_layout(p.operand_type, p.m, p.k, p.a, p.batches)),
         b_(make_layout(p.operand_type, p.k, p.n, p.b, p.batches)),
         c_(make_layout(p.result_type, p.m, p.n, p.c, p.batches)) {
-    const Preference preference = make_preference(p);
-    cublasLtMatmulHeuristicResult_t best{};
-    int found = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(queue.cublas_lt(), operation_.get(), a_.get(), b_.get(),
-                                       c_.get(), c_.get(), preference.get(), 1, &best, &found);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
-    XT_CUDA(status);
-    possible_ = found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
-    algorithm_ = best.algo;
+    const std::vector<cublasLtMatmulAlgo_t> first = offered(queue, 1);
+    possible_ = !first.empty();
+    if (possible_) algorithm_ = first[0];
   }
 
   bool possible() const { return possible_; }
 
-  void run(const CudaQueue& queue, float alpha, const void* a, const void* b, float beta, void* c,
-           const void* bias) const {
-    if (bias) {
-      XT_CUDA(cublasLtMatmulDescSetAttribute(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                             &bias, sizeof bias));
+  // False when the library does not take this choice of its own for this problem any more.
+  bool choose(const CudaQueue& queue, const GemmChoice& choice) {
+    cublasLtMatmulAlgo_t algorithm{};
+    static_assert(sizeof algorithm.data == sizeof choice.algorithm);
+    std::memcpy(algorithm.data, choice.algorithm.data(), sizeof algorithm.data);
+    cublasLtMatmulHeuristicResult_t result{};
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(queue.cublas_lt(), operation_.get(), a_.get(), b_.get(), c_.get(),
+                                c_.get(), &algorithm, &result);
+    if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > CudaQueue::kWorkspaceBytes) {
+      return false;
     }
-    XT_CUDA(cublasLtMatmul(queue.cublas_lt(), operation_.get(), &alpha, a, a_.get(), b, b_.get(),
-                           &beta, c, c_.get(), c, c_.get(), &algorithm_, queue.workspace(),
-                           CudaQueue::kWorkspaceBytes, queue.stream()));
+    algorithm_ = algorithm;
+    return true;
   }
 
+  // Times what the library offers, in turns, so that a clock that changes hits all of them alike.
+  GemmChoice measure(const CudaQueue& queue, LibraryCall call) const {
+    constexpr int kOffers = 24, kRounds = 7, kCalls = 3;
+    const ScratchResult result(problem_);
+    call.c = result.data();
+    const std::vector<cublasLtMatmulAlgo_t> offers = offered(queue, kOffers);
+    std::vector<std::vector<double>> microseconds(offers.size());
+    StreamClock clock(queue.stream());
+    for (int round = 0; round <= kRounds; ++round) {
+      for (size_t i = 0; i < offers.size(); ++i) {
+        clock.start();
+        for (int j = 0; j < kCalls; ++j) run(queue, call, offers[i]);
+        const double passed = clock.stop_microseconds() / kCalls;
+        if (round > 0) microseconds[i].push_back(passed);
+      }
+    }
+    return fastest(offers, microseconds);
+  }
+
+  void run(const CudaQueue& queue, const LibraryCall& call) const { run(queue, call, algorithm_); }
+
  private:
+  // The library's best guesses, the best first.
+  std::vector<cublasLtMatmulAlgo_t> offered(const CudaQueue& queue, int most) const {
+    const Preference preference = make_preference(problem_);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(most);
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        queue.cublas_lt(), operation_.get(), a_.get(), b_.get(), c_.get(), c_.get(),
+        preference.get(), most, results.data(), &found);
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return algorithms;
+    XT_CUDA(status);
+    for (int i = 0; i < found; ++i) {
+      if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[i].algo);
+    }
+    return algorithms;
+  }
+
+  static GemmChoice fastest(const std::vector<cublasLtMatmulAlgo_t>& offers,
+                            const std::vector<std::vector<double>>& microseconds) {
+    size_t best = 0;
+    std::vector<double> medians;
+    for (const std::vector<double>& m : microseconds) medians.push_back(median(m));
+    for (size_t i = 1; i < medians.size(); ++i) {
+      if (medians[i] < medians[best]) best = i;
+    }
+    GemmChoice choice{{}, medians[best], medians[0]};
+    std::memcpy(choice.algorithm.data(), offers[best].data, sizeof offers[best].data);
+    return choice;
+  }
+
+  void run(const CudaQueue& queue, const LibraryCall& call,
+           const cublasLtMatmulAlgo_t& algorithm) const {
+    if (call.bias) {
+      XT_CUDA(cublasLtMatmulDescSetAttribute(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                             &call.bias, sizeof call.bias));
+    }
+    XT_CUDA(cublasLtMatmul(queue.cublas_lt(), operation_.get(), &call.alpha, call.a, a_.get(),
+                           call.b, b_.get(), &call.beta, call.c, c_.get(), call.c, c_.get(),
+                           &algorithm, queue.workspace(), CudaQueue::kWorkspaceBytes,
+                           queue.stream()));
+  }
+
+  const LibraryProblem problem_;
   Operation operation_;
   Layout a_, b_, c_;
   cublasLtMatmulAlgo_t algorithm_{};
   bool possible_ = false;
 };
 
-CublasLtPlans::CublasLtPlans() = default;
+CublasLtPlans::CublasLtPlans(GemmChoices choices) : choices_(std::move(choices)) {}
 CublasLtPlans::~CublasLtPlans() = default;
 
-bool CublasLtPlans::run(const CudaQueue& queue, const LibraryProblem& problem, float alpha,
-                        const void* a, const void* b, float beta, void* c, const void* bias) {
+bool CublasLtPlans::run(const CudaQueue& queue, const LibraryProblem& problem,
+                        const LibraryCall& call) {
   std::unique_ptr<CublasLtPlan>& plan = plans_[problem];
-  if (!plan) plan = std::make_unique<CublasLtPlan>(queue, problem);
+  if (!plan) {
+    plan = std::make_unique<CublasLtPlan>(queue, problem);
+    if (plan->possible()) choose(queue, problem, call, *plan);
+  }
   if (!plan->possible()) return false;
-  plan->run(queue, alpha, a, b, beta, c, bias);
+  plan->run(queue, call);
   return true;
+}
+
+void CublasLtPlans::choose(const CudaQueue& queue, const LibraryProblem& p, const LibraryCall& call,
+                           CublasLtPlan& plan) {
+  constexpr int64_t kTooSmall = int64_t{1} << 24;  // for a difference to matter
+  const std::string name = name_of(p);
+  const GemmChoice* choice = choices_.find(name);
+  if (!choice && choices_.measures() && p.m * p.n * p.k * p.batches >= kTooSmall) {
+    choices_.add(name, plan.measure(queue, call));
+    choice = choices_.find(name);
+  }
+  if (!choice) return;
+  check_input(plan.choose(queue, *choice), choices_.path(), ": cuBLASLt refuses the algorithm for ",
+              name, "; remove the file");
 }
 
 }  // namespace xtrain

@@ -1,5 +1,7 @@
 #pragma once
 // Matrix products by cuBLASLt. What it needs to know about a problem is found out once and kept.
+// Which algorithm computes it is the library's first choice, unless the queue has other choices
+// (gemm_choices.h).
 
 #include <cublasLt.h>
 
@@ -8,6 +10,7 @@
 #include <map>
 #include <memory>
 
+#include "core/cuda/gemm_choices.h"
 #include "core/cuda/queue_cuda.h"
 
 namespace xtrain {
@@ -29,21 +32,32 @@ struct LibraryProblem {
   auto operator<=>(const LibraryProblem&) const = default;
 };
 
+// What a product reads and writes.
+struct LibraryCall {
+  float alpha;
+  const void *a, *b;
+  float beta;
+  void* c;
+  const void* bias = nullptr;  // [m], in the result's type, added to every column
+};
+
 class CublasLtPlan;
 
 // The plans of a queue.
 class CublasLtPlans {
  public:
-  CublasLtPlans();
+  explicit CublasLtPlans(GemmChoices choices);
   ~CublasLtPlans();
 
   // Runs the product on the queue; false when cuBLASLt has no way to. f32 and bf16 operands only.
   // The same problem always takes the same way, which sums in a fixed order.
-  // The bias [m], in the result's type, is added to every column where the problem has one.
-  bool run(const CudaQueue& queue, const LibraryProblem& problem, float alpha, const void* a,
-           const void* b, float beta, void* c, const void* bias = nullptr);
+  bool run(const CudaQueue& queue, const LibraryProblem& problem, const LibraryCall& call);
 
  private:
+  void choose(const CudaQueue& queue, const LibraryProblem& problem, const LibraryCall& call,
+              CublasLtPlan& plan);
+
+  GemmChoices choices_;
   std::map<LibraryProblem, std::unique_ptr<CublasLtPlan>> plans_;
 };
 

@@ -69,7 +69,7 @@ void run_strided_batch(CudaQueue& queue, const GemmProblem& p, int64_t batches,
     run_cublas(queue, library, &p.alpha, b, a, &p.beta, c);
   } else {
     const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
-    if (!queue.cublas_lt_plans().run(queue, library, alpha, b, a, beta, c)) {
+    if (!queue.cublas_lt_plans().run(queue, library, {alpha, b, a, beta, c})) {
       run_cublas(queue, library, &alpha, b, a, &beta, c);
     }
   }
@@ -117,7 +117,7 @@ bool library_gemm_bias(const Cuda& cuda, const GemmProblem& p, const T* a, const
     library.bias_alignment =
         common_alignment({static_cast<int64_t>(reinterpret_cast<uintptr_t>(bias))});
     CudaQueue& queue = queue_of(cuda);
-    if (!queue.cublas_lt_plans().run(queue, library, 1.0f, b, a, 0.0f, c, bias)) return false;
+    if (!queue.cublas_lt_plans().run(queue, library, {1.0f, b, a, 0.0f, c, bias})) return false;
     wait_if_asked(queue);
     return true;
   }

@@ -1,5 +1,6 @@
 #include "core/cuda/queue_cuda.h"
 
+#include "core/context.h"
 #include "core/cuda/check.h"
 #include "core/cuda/gemm_cublaslt.h"
 #include "core/error.h"
@@ -69,14 +70,23 @@ GpuProperties read_properties(int device) {
   return gpu;
 }
 
+// On this GPU and this version of the library.
+GemmChoices choices_of(int device, const GpuProperties& gpu, const CudaOptions& options) {
+  if (options.gemm_choices.empty()) return GemmChoices();
+  return GemmChoices(options.gemm_choices,
+                     text(cuda_device_name(device), " with ", gpu.multiprocessors,
+                          " multiprocessors and cuBLASLt ", cublasLtGetVersion()),
+                     options.measures_gemm);
+}
+
 }  // namespace
 
 void fail_cuda(const char* expression, const char* reason, const char* file, int line) {
   fail(expression, ": ", reason, " (", file, ":", line, ")");
 }
 
-CudaQueue::CudaQueue(int device, bool wait_after_launch)
-    : device_(device), wait_after_launch_(wait_after_launch) {
+CudaQueue::CudaQueue(int device, const CudaOptions& options)
+    : device_(device), wait_after_launch_(options.wait_after_launch) {
   XT_CUDA(cudaSetDevice(device_));
   gpu_ = read_properties(device_);
   XT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
@@ -85,7 +95,7 @@ CudaQueue::CudaQueue(int device, bool wait_after_launch)
   XT_CUDA(cublasSetStream(cublas_, stream_));
   XT_CUDA(cublasSetWorkspace(cublas_, workspace_, kWorkspaceBytes));
   XT_CUDA(cublasLtCreate(&cublas_lt_));
-  cublas_lt_plans_ = std::make_unique<CublasLtPlans>();
+  cublas_lt_plans_ = std::make_unique<CublasLtPlans>(choices_of(device_, gpu_, options));
   XT_CUDA(cudaHostAlloc(&fault_.record, sizeof(Fault), cudaHostAllocMapped));
   *fault_.record = Fault{};
   XT_CUDA(cudaMalloc(&fault_.taken, sizeof(unsigned)));

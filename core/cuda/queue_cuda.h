@@ -25,7 +25,7 @@ class CublasLtPlans;
 class CudaQueue final : public Queue {
  public:
   // With wait_after_launch every launch is waited for, so that an error names its own kernel.
-  CudaQueue(int device, bool wait_after_launch);
+  CudaQueue(int device, const CudaOptions& options);
   ~CudaQueue() override;
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
