@@ -7,8 +7,7 @@
 namespace xtrain {
 
 void LayerCache::append(const Context& ctx, const Tensor& k, const Tensor& v) const {
-  append_rows(ctx, k, start, added, keys);
-  append_rows(ctx, v, start, added, values);
+  append_rows(ctx, k, v, start, added, keys, values);
 }
 
 KvCache::KvCache(const Context& ctx, const ModelConfig& config, int64_t rows, int64_t capacity,
@@ -71,6 +70,7 @@ AttentionMask KvCache::mask() const {
   AttentionMask mask;
   mask.position_base = lengths_;
   mask.key_length = ends_;
+  mask.is_checked = true;  // plan has counted
   return mask;
 }
 

@@ -1,5 +1,7 @@
 #include "ops/append_rows/append_rows.h"
 
+#include <vector>
+
 #include "core/copy.h"
 #include "core/error.h"
 #include "ops/append_rows/append_rows_kernels.h"
@@ -35,22 +37,45 @@ Tensor as_rows(const Context& ctx, const Tensor& x) {
   return rows.stride(2) == 1 || width <= 1 ? rows : contiguous(ctx, rows);
 }
 
+// x[i] into tables[i]; all of the same shapes and dtype.
+void append_to_tables(const Context& ctx, const std::vector<Tensor>& x, const Tensor& start,
+                      const Tensor& count, std::vector<Tensor> tables) {
+  check_counts(ctx, "start", start, x[0].size(0));
+  check_counts(ctx, "count", count, x[0].size(0));
+  if (x[0].numel() == 0) return;
+  const Tensor from = contiguous(ctx, start), many = contiguous(ctx, count);
+  std::vector<Tensor> rows;
+  for (const Tensor& each : x) rows.push_back(as_rows(ctx, each));
+  const AppendRows p{x[0].size(0),      x[0].size(1),         rows[0].size(2),
+                     tables[0].size(1), from.data<int32_t>(), many.data<int32_t>()};
+  dispatch(ctx, rows[0], "append_rows", [&](auto device, auto scalar) {
+    using T = decltype(scalar);
+    std::vector<TableRows<T>> all;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Tensor& from_x = rows[i];
+      all.push_back(
+          {from_x.data<T>(), from_x.stride(0), from_x.stride(1), tables[i].mutable_data<T>()});
+    }
+    append_rows(device, p, std::span<const TableRows<T>>(all));
+  });
+}
+
 }  // namespace
 
 void append_rows(const Context& ctx, const Tensor& x, const Tensor& start, const Tensor& count,
                  Tensor table) {
   check_rows(x, table);
-  check_counts(ctx, "start", start, x.size(0));
-  check_counts(ctx, "count", count, x.size(0));
-  if (x.numel() == 0) return;
-  const Tensor rows = as_rows(ctx, x);
-  const Tensor from = contiguous(ctx, start), many = contiguous(ctx, count);
-  const AppendRows p{rows.size(0),   rows.size(1),   rows.size(2),         table.size(1),
-                     rows.stride(0), rows.stride(1), from.data<int32_t>(), many.data<int32_t>()};
-  dispatch(ctx, rows, "append_rows", [&](auto device, auto scalar) {
-    using T = decltype(scalar);
-    append_rows(device, p, rows.data<T>(), table.mutable_data<T>());
-  });
+  append_to_tables(ctx, {x}, start, count, {table});
+}
+
+void append_rows(const Context& ctx, const Tensor& x, const Tensor& y, const Tensor& start,
+                 const Tensor& count, Tensor x_table, Tensor y_table) {
+  check_rows(x, x_table);
+  check_rows(y, y_table);
+  check(x.shape() == y.shape() && x_table.shape() == y_table.shape() && x.dtype() == y.dtype(),
+        "append_rows: both tables must have the same shapes and dtype; got ", x_table.dtype(), " ",
+        x_table.shape(), " and ", y_table.dtype(), " ", y_table.shape());
+  append_to_tables(ctx, {x, y}, start, count, {x_table, y_table});
 }
 
 void add_counts(const Context& ctx, const Tensor& a, const Tensor& b, Tensor sum) {

@@ -16,6 +16,9 @@ namespace xtrain {
 
 void append_rows(const Context& ctx, const Tensor& x, const Tensor& start, const Tensor& count,
                  Tensor table);
+// The same of two tables at once, x and y and the tables of the same shapes and dtype.
+void append_rows(const Context& ctx, const Tensor& x, const Tensor& y, const Tensor& start,
+                 const Tensor& count, Tensor x_table, Tensor y_table);
 
 // sum[i] = a[i] + b[i], all [n] i32. sum may be a or b.
 void add_counts(const Context& ctx, const Tensor& a, const Tensor& b, Tensor sum);

@@ -1,13 +1,14 @@
 #pragma once
 // The kernels of append_rows.h.
 
+#include <span>
+
 #include "core/dispatch.h"
 
 namespace xtrain {
 
 struct AppendRows {
   int64_t batch, time, width, capacity;  // width: elements of a row
-  int64_t batch_stride, time_stride;     // of x, in elements; a row is contiguous
   const int32_t* start;                  // [batch]
   const int32_t* count;                  // [batch]
 
@@ -18,10 +19,19 @@ struct AppendRows {
   }
 };
 
+// What goes into one table.
 template <class T>
-void append_rows(const Cpu& cpu, const AppendRows& p, const T* x, T* table);
+struct TableRows {
+  const T* x = nullptr;
+  int64_t batch_stride = 0, time_stride = 0;  // of x, in elements; a row is contiguous
+  T* table = nullptr;
+};
+
+// Of one table or two.
 template <class T>
-void append_rows(const Cuda& cuda, const AppendRows& p, const T* x, T* table);
+void append_rows(const Cpu& cpu, const AppendRows& p, std::span<const TableRows<T>> tables);
+template <class T>
+void append_rows(const Cuda& cuda, const AppendRows& p, std::span<const TableRows<T>> tables);
 
 void add_counts(const Cpu& cpu, int64_t n, const int32_t* a, const int32_t* b, int32_t* sum);
 void add_counts(const Cuda& cuda, int64_t n, const int32_t* a, const int32_t* b, int32_t* sum);

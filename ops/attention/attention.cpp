@@ -46,6 +46,7 @@ void check_mask(const Context& ctx, const AttentionMask& mask, const AttentionSi
     check_mask_tensor(ctx, mask.document_start, "document_start", {n.batch, n.queries});
   }
   check(n.keys <= INT32_MAX, "attention: key positions are 32-bit numbers; got ", n.keys, " keys");
+  if (mask.is_checked) return;
   check_indices(ctx, "attention", "key_length", contiguous(ctx, mask.key_length), n.keys + 1);
 }
 
@@ -91,6 +92,7 @@ AttentionMask causal_mask(const Context& ctx, int64_t batch, int64_t queries, in
   fill(ctx, mask.position_base, static_cast<double>(keys - queries));
   mask.key_length = empty(ctx, {batch}, Dtype::i32);
   fill(ctx, mask.key_length, static_cast<double>(keys));
+  mask.is_checked = true;
   return mask;
 }
 

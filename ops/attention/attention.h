@@ -38,10 +38,11 @@ namespace xtrain {
 //   lo = max(0, window > 0 ? p - window + 1 : 0, document_start[b,t])
 struct AttentionMask {
   bool causal = true;
-  int64_t window = 0;     // 0: no limit; else the last `window` keys, the query's own included
-  Tensor position_base;   // [B] i32
-  Tensor key_length;      // [B] i32
-  Tensor document_start;  // [B, Tq] i32 or undefined; hi or more blocks the row
+  int64_t window = 0;       // 0: no limit; else the last `window` keys, the query's own included
+  Tensor position_base;     // [B] i32
+  Tensor key_length;        // [B] i32
+  Tensor document_start;    // [B, Tq] i32 or undefined; hi or more blocks the row
+  bool is_checked = false;  // key_length lies in [0, Tk]: attention does not look
 };
 
 // The causal mask of a batch whose queries are the last of its keys: base keys - queries, key

@@ -18,7 +18,15 @@ std::vector<double> written(const Context& ctx, Dtype dtype, int64_t width) {
   const Tensor start = from_host(ctx, std::vector<int32_t>{0, 23, 7, -1, 59}, {B});
   const Tensor added = from_host(ctx, std::vector<int32_t>{37, 37, 0, 2, 9}, {B});
   append_rows(ctx, packed.slice(2, width, width), start, added, table);
-  return to_host<double>(ctx, cast(ctx, table, Dtype::f64));
+  const Tensor first = zeros(ctx, table.shape(), dtype), last = zeros(ctx, table.shape(), dtype);
+  append_rows(ctx, packed.slice(2, 0, width), packed.slice(2, 2 * width, width), start, added,
+              first, last);
+  std::vector<double> values;
+  for (const Tensor& each : {table, first, last}) {
+    const std::vector<double> more = to_host<double>(ctx, cast(ctx, each, Dtype::f64));
+    values.insert(values.end(), more.begin(), more.end());
+  }
+  return values;
 }
 
 }  // namespace

@@ -40,6 +40,19 @@ TEST_CASE("append_rows reads strided rows and never writes outside the table", "
   CHECK(to_host<float>(ctx, table) == std::vector<float>{1, 5, 8, 0});
 }
 
+TEST_CASE("append_rows writes two tables as it writes each", "[ops]") {
+  const Context ctx = cpu_context(2);
+  const Tensor packed = from_host(ctx, std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2});
+  const Tensor x = packed.slice(2, 0, 1), y = packed.slice(2, 1, 1);
+  const Tensor xs = zeros(ctx, {2, 3, 1}, Dtype::f32), ys = zeros(ctx, {2, 3, 1}, Dtype::f32);
+  append_rows(ctx, x, y, counts(ctx, {0, 1}), counts(ctx, {1, 2}), xs, ys);
+  CHECK(to_host<float>(ctx, xs) == std::vector<float>{1, 0, 0, 0, 5, 7});
+  CHECK(to_host<float>(ctx, ys) == std::vector<float>{2, 0, 0, 0, 6, 8});
+  CHECK_THROWS_AS(append_rows(ctx, x, y, counts(ctx, {0, 1}), counts(ctx, {1, 2}), xs,
+                              zeros(ctx, {2, 4, 1}, Dtype::f32)),
+                  Error);
+}
+
 TEST_CASE("append_rows refuses what does not fit together", "[ops]") {
   const Context ctx = cpu_context(1);
   const Tensor x = zeros(ctx, {2, 3, 4}, Dtype::f32), one = counts(ctx, {0, 0});

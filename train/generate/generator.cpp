@@ -90,7 +90,7 @@ class Generator {
   // --- logits: row i of logits_ is text i's, [texts, V] ---
 
   void read_prompts() {
-    logits_.resize(texts_.size() * vocab_size_);
+    logits_ = host_tensor(ctx_, {count(), vocab_size_}, Dtype::f64);
     int64_t longest = 0;
     for (const auto& text : texts_) {
       result_.times.prompt_tokens += static_cast<int64_t>(text.size());
@@ -133,11 +133,11 @@ class Generator {
   }
 
   void take_logits(const Tensor& logits, const std::vector<int64_t>& which) {
-    const std::vector<double> values = to_host<double>(ctx_, cast(ctx_, logits, Dtype::f64));
+    const Tensor values = cast(ctx_, logits, Dtype::f64);
     for (size_t row = 0; row < which.size(); ++row) {
-      std::copy_n(values.begin() + row * vocab_size_, vocab_size_,
-                  logits_.begin() + which[row] * vocab_size_);
+      download(ctx_, values.slice(0, row, 1), logits_.slice(0, which[row], 1));
     }
+    ctx_.queue->synchronize();
   }
 
   std::vector<int64_t> all_texts() const {
@@ -152,7 +152,7 @@ class Generator {
     drawn_ = 0;
     for (int64_t i = 0; i < count(); ++i) {
       if (!running_[i]) continue;
-      const std::span<double> logits(logits_.data() + i * vocab_size_, drawable_);
+      const std::span<double> logits(logits_.mutable_data<double>() + i * vocab_size_, drawable_);
       add(i, draw_token(logits, texts_[i], options_.sampling, starts_[i].sample, place));
     }
   }
@@ -192,7 +192,7 @@ class Generator {
   std::vector<bool> running_;
   std::optional<KvCache> cache_;
   std::optional<Decoder> decoder_;
-  std::vector<double> logits_;
+  Tensor logits_;      // [texts, V] f64, in host memory
   int64_t drawn_ = 0;  // in the last round, ends included
   Generation result_;
 };
