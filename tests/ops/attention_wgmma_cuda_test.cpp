@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "ops/attention_cuda_examples.h"
+#include "ops/attention_examples_cuda.h"
 #include "ops/beside_test_kernels.h"
 #include "support/catch.h"
 #include "support/gpu.h"
