@@ -247,10 +247,11 @@ nlohmann::ordered_json as_json(const std::optional<Rates>& rates) {
 }
 
 nlohmann::ordered_json as_json(const Row& row) {
-  return {{"head_dim", row.problem.head_dim},  {"length", row.problem.length},
-          {"mask", mask_name(row.problem)},    {"batch", row.problem.batch},
-          {"heads", row.problem.heads},        {"flash", as_json(row.flash)},
-          {"portable", as_json(row.portable)}, {"composed", as_json(row.composed)}};
+  return {{"head_dim", row.problem.head_dim}, {"length", row.problem.length},
+          {"mask", mask_name(row.problem)},   {"batch", row.problem.batch},
+          {"heads", row.problem.heads},       {"kv_heads", row.problem.kv_heads},
+          {"flash", as_json(row.flash)},      {"portable", as_json(row.portable)},
+          {"composed", as_json(row.composed)}};
 }
 
 Problem problem_of(const Options& o, int64_t batch, int64_t length, int64_t head_dim, bool causal) {
@@ -278,8 +279,9 @@ int bench_attention(int argc, char** argv) {
   if (!parse_options(o, argc, argv)) return 0;
   const Context ctx = context_on(o.device);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  const std::vector<Problem> problems = problems_of(o);
   if (!o.json) print_heading();
-  for (const Problem& p : problems_of(o)) {
+  for (const Problem& p : problems) {
     const Row row = measure(ctx, o, p);
     if (!o.json) print_row(row);
     rows.push_back(as_json(row));

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/attention_cuda_examples.h"
+#include "ops/attention_examples_cuda.h"
 #include "support/catch.h"
 #include "support/gpu.h"
 #include "support/op_tests.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "ops/attention_cuda_examples.h"
+#include "ops/attention_examples_cuda.h"
 #include "ops/beside_test_kernels.h"
 #include "support/catch.h"
 #include "support/gpu.h"
@@ -33,7 +33,7 @@ double norm_error(const std::vector<double>& x, const std::vector<double>& y, do
   return error / (size > 1e-6 * norm_of_dy ? size : norm_of_dy);
 }
 
-// Both infinite: of rows that see nothing.
+// Infinities of rows that see nothing are equal.
 double largest_difference(const std::vector<double>& x, const std::vector<double>& y) {
   double largest = 0.0;
   for (size_t i = 0; i < y.size(); ++i) {
