@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Measures how training in several processes scales on the GPUs of this machine, and checks that it
-# computes what one GPU computes. Reports in docs/performance/scaling.json and, as tables, scaling.md,
-# and brings the predictions of docs/scaling.md up to date.
+# computes what one GPU computes. Reports in docs/performance/scaling.json and, as tables,
+# scaling.md, and brings the predictions of docs/scaling.md up to date.
 #
 #   bash tools/scaling.sh [--device cpu] COMMIT [SECTION...]
 #
-# COMMIT is what the report says was measured. It runs on 1, 2, 4, 8, ... GPUs, as many as there are;
-# with --device cpu on 1, 2, 4 and 8 processes over Gloo with small models, which tries out every
-# section and measures nothing that matters. Without sections all of them run, on two GPUs in about
-# 200 s:
+# COMMIT is what the report says was measured. It runs on 1, 2, 4, 8, ... GPUs, as many as there
+# are; with --device cpu on 1, 2, 4 and 8 processes over Gloo with small models, which tries out
+# every section and measures nothing that matters. Without sections all of them run, on two GPUs in
+# about 200 s:
 #
 #   bandwidth  all-reduce, reduce-scatter and all-gather between the GPUs
 #   gpt2       GPT-2 124M, 32 x 1024 tokens a GPU, bf16: speed, memory, the same bits twice
@@ -18,11 +18,11 @@
 #   pytorch    DistributedDataParallel on the same models; by itself only where PYTHON has PyTorch
 #
 # Sections of one commit may run one by one: the report keeps what it has of the others. Variables:
-# RANKS, the numbers of GPUs or processes ("1 2 4 8"); ROUNDS, how often a model's runs take turns
-# (2); BUILD, the build folder (build-gpu, or build on CPUs); REPORT, the folder of the report
-# (docs/performance, or scaling in the build folder on CPUs); PYTHON, one that has PyTorch (python3);
-# CMAKE_ARGS, further arguments of cmake; RUNS, a folder for the files of runs (/dev/shm where it has
-# room, since every run ends with a checkpoint).
+# RANKS, the numbers of GPUs or processes ("1 2 4 8 16"); ROUNDS, how often a model's runs take
+# turns (2); BUILD, the build folder (build-gpu, or build on CPUs); REPORT, the folder of the report
+# (docs/performance, or scaling in the build folder on CPUs); PYTHON, one that has PyTorch
+# (python3); CMAKE_ARGS, further arguments of cmake; RUNS, a folder for the files of runs (/dev/shm
+# where it has room, since every run ends with a checkpoint).
 # shellcheck disable=SC2317 # sections are called by name
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -4,9 +4,9 @@
     python3 tools/scaling_model.py [--report docs/performance] [--write docs/scaling.md]
 
 Reads the measured points from scaling.json, or, where that has none of two GPUs, from the section
-ddp of gpu_check.json, and prints how far the model is from each of them and what it predicts for 8 to
-1024 GPUs. --write puts the same between the two marks of a page. The model and its assumptions are
-described in docs/scaling.md; the numbers that it assumes stand below.
+ddp of gpu_check.json, and prints how far the model is from each of them and what it predicts for 8
+to 1024 GPUs. --write puts the same between the two marks of a page. The model and its assumptions
+are described in docs/scaling.md; the numbers that it assumes stand below.
 """
 
 import argparse

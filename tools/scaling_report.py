@@ -56,16 +56,16 @@ def measured(section, ranks, optimizer, rounds):
     for number_ in rounds:
         run = f"{ranks}_{optimizer}_{number_}"
         step_ms = section.steps_of(run, "step_ms")
-        later = step_ms[len(step_ms) // 3:]  # the first ones find algorithms and fill pools
+        first = len(step_ms) // 3  # steps that find algorithms and fill pools
+        usual = statistics.median(step_ms[first:])
+        unusual = statistics.median(abs(x - usual) for x in step_ms[first:])
         sums, peak = section.after_run(run, r"^weights (\w+), peak memory (\d+) MiB")
         weights.append(sums)
         row = {"ranks": ranks, "optimizer": optimizer, "peak_mib": int(peak),
-               "tokens_per_s": statistics.median(
-                   section.steps_of(run, "tokens_per_s")[len(step_ms) // 3:]),
-               "step_ms": statistics.median(later),
-               # A deviation that a few long steps do not change.
-               "jitter": statistics.median(abs(x - statistics.median(later)) for x in later) * 1.4826
-               / statistics.median(later)}
+               "tokens_per_s": statistics.median(section.steps_of(run, "tokens_per_s")[first:]),
+               "step_ms": usual,
+               # A standard deviation, as a share, that a few long steps do not change.
+               "spread": 1.4826 * unusual / usual}
         if ranks > 1:
             operations, waits, hidden = section.after_run(
                 run, r"^collectives took (\S+) s, waits for them (\S+) s: (\d+) % hidden")
@@ -166,7 +166,7 @@ def speed_table(details):
         ["ranks", "optimizer", "tokens/s", "efficiency", "ms a step", "spread", "collectives ms",
          "waits ms", "hidden", "peak MiB"],
         [(row["ranks"], row["optimizer"], number(row["tokens_per_s"]), share(row["efficiency"]),
-          number(row["step_ms"], "{:.2f}"), number(row["jitter"], "{:.2%}"),
+          number(row["step_ms"], "{:.2f}"), number(row["spread"], "{:.2%}"),
           number(row.get("collectives_ms"), "{:.2f}"), number(row.get("waits_ms"), "{:.2f}"),
           number(row.get("hidden"), "{:.0%}"), row["peak_mib"]) for row in details["rows"]])
 

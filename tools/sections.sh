@@ -9,7 +9,7 @@
 #   python    the Python that writes it
 #   limit     seconds a section may take
 #
-# and define the function section_X for each section X. Their first lines end with
+# and define the function section_X for each section X. Before they read their arguments they say
 #
 #   if [[ $# -eq 2 && $1 == --section ]]; then call_section "$2"; fi
 #
@@ -32,7 +32,7 @@ train_on() {
   fi
 }
 
-fresh_folder() { mktemp -d "${RUNS:-$work/$section}/run.XXXXXX"; }
+fresh_folder() { mktemp -d "$runs/run.XXXXXX"; }
 
 # run_in_processes NAME COMMAND...: a fresh run that leaves NAME.jsonl, the metrics of its steps.
 run_in_processes() {
@@ -113,6 +113,8 @@ call_section() {
   section=$1
   rm -rf "${work:?}/$section"
   mkdir -p "$work/$section"
+  runs=$(mktemp -d "${RUNS:-$work/$section}/runs.XXXXXX")
+  trap 'rm -rf "$runs"' EXIT
   "section_$section"
   exit
 }
