@@ -133,6 +133,32 @@ class ModelTest(unittest.TestCase):
             slow = scaling_model.step_on(one_link, self.sizes, 0.1, 16, fit, zero)
             self.assertGreater(slow.seconds, seconds[1])
 
+    def reported(self, gpu):
+        """The model's page from a report on one and two GPUs, beside the one of gpu_check."""
+        rows = [{"ranks": n, "optimizer": o, "tokens_per_s": rate, "hidden": 0.75,
+                 "collectives_ms": 4.0, "waits_ms": 1.0}
+                for n, o, rate in ((1, "plain", 3e5), (2, "plain", 5.9e5), (2, "zero", 5.95e5))]
+        buses = [{"ranks": 2, "operation": "all_reduce", "bytes": 1e8, "bus_gb_per_s": 300.0}]
+        sections = {name: {"gpu": gpu, "details": {"rows": found}}
+                    for name, found in (("gpt2", rows), ("bandwidth", buses))}
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "scaling.json").write_text(json.dumps({"sections": sections}))
+            (folder / "gpu_check.json").write_text(
+                (ROOT / "docs" / "performance" / "gpu_check.json").read_text())
+            return "\n".join(scaling_model.page(folder))
+
+    def test_measured_points_are_read(self):
+        page = self.reported("NVIDIA H200")
+        self.assertIn("those of docs/performance/scaling.json", page)
+        self.assertIn("300 GB/s (measured on 2 GPUs)", page)
+        self.assertIn("| 2 | plain | 0.9833 | 0.9833 | 75% | 75% | fitted to it |", page)
+        self.assertIn("| 2 | zero | 0.9917 |", page)
+
+    def test_points_of_cpus_are_not(self):
+        page = self.reported("none; 2 x CPU")
+        self.assertIn("those of docs/performance/gpu_check.json", page)
+
     def test_the_page_is_up_to_date(self):
         page = ROOT / "docs" / "scaling.md"
         with tempfile.TemporaryDirectory() as folder:
