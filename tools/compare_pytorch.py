@@ -153,8 +153,8 @@ def attention(q, k, v, flash):
     return y.transpose(1, 2).flatten(2)
 
 
-def forward(c, weights, inputs, flash):
-    """Logits [B, T, V] from weights by name."""
+def forward(c, weights, inputs, flash, table=None):
+    """Logits [B, T, V] from weights by name; `table` is what rope_table gives, if it is there."""
     gpt2 = c["model_type"] == "gpt2"
     heads, kv, d, eps = (c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"],
                          c["rms_norm_eps"])
@@ -189,7 +189,7 @@ def forward(c, weights, inputs, flash):
     if gpt2:
         x = x + weights["model.embed_positions.weight"][: inputs.size(1)]
     else:
-        table = rope_table(c, inputs.size(1), x.dtype, x.device)
+        table = table or rope_table(c, inputs.size(1), x.dtype, x.device)
     for i in range(c["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         x = x + self_attention(norm(x, layer + "input_layernorm"), layer + "self_attn")

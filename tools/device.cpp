@@ -16,13 +16,16 @@ std::string device_text(Device device) {
   return device.is_cuda() ? text(device, ", ", cuda_device_name(device.index)) : text(device);
 }
 
-Context context_on(const std::string& device, int threads) {
+bool wants_gpu(const std::string& device) {
   check_input(device == "cpu" || device == "cuda" || device == "auto",
               "--device must be cpu, cuda or auto; got ", device);
   check_input(device != "cuda" || cuda_device_count() > 0,
               "--device cuda: this process sees no GPU; use auto or cpu");
-  const bool on_gpu = device == "cuda" || (device == "auto" && cuda_device_count() > 0);
-  if (on_gpu) return cuda_context(0, {}, threads);
+  return device != "cpu" && cuda_device_count() > 0;
+}
+
+Context context_on(const std::string& device, int threads) {
+  if (wants_gpu(device)) return cuda_context(0, {}, threads);
   const Context ctx = cpu_context(threads);
   bind_threads(ctx.threads);
   return ctx;

@@ -31,15 +31,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+name=gpu_check
+reporter=tools/gpu_report.py
+device=cuda
 build=${BUILD:-build-gpu}
 report=${REPORT:-docs/performance}
 python=${PYTHON:-python3}
-work=$build/gpu_check
 limit=480  # seconds a section may take
 seeds="1 2 3"
 untimed="tests gradcheck pytorch repeat attention_errors"
 
-if [[ -d /usr/local/cuda/bin ]]; then export PATH=$PATH:/usr/local/cuda/bin; fi
+source tools/sections.sh
 
 every_op="every case of every op on the GPU equals the oracle"
 
@@ -132,31 +134,17 @@ section_shakespeare() {
 
 # --- two GPUs
 
-train_ddp() { "$build/bin/train_ddp" --device cuda "$@"; }
-one_gpu() { CUDA_VISIBLE_DEVICES=0 "$build/bin/train" --device cuda "$@"; }
-
-# ddp_run NAME COMMAND...: a fresh run that leaves NAME.jsonl, the metrics of its steps.
-ddp_run() {
-  local name=$1 folder
-  shift
-  folder=$(mktemp -d "${RUNS:-$work/ddp}/run.XXXXXX")
-  echo "run $name: $*"
-  "$@" --out-dir "$folder" || { echo "run $name failed with exit code $?"; return 1; }
-  cp "$folder/metrics.jsonl" "$work/ddp/$name.jsonl"
-  rm -rf "$folder"
-}
-
 # Losses of two GPUs with 16 sequences each and of one with 32.
 ddp_losses() {
   local attention run tiny
   for attention in composed flash; do
     tiny=(--config configs/tiny.json --dtype f32 --max-steps 50 --set train.attention="$attention"
       --set train.num_samples=0 --set train.eval_interval=0)
-    ddp_run "loss_${attention}_one" one_gpu "${tiny[@]}" --batch-size 32 &
+    run_in_processes "loss_${attention}_one" train_on 1 "${tiny[@]}" --batch-size 32 &
     for run in plain again; do
-      ddp_run "loss_${attention}_$run" train_ddp --nproc 2 "${tiny[@]}"
+      run_in_processes "loss_${attention}_$run" train_on 2 "${tiny[@]}"
     done
-    ddp_run "loss_${attention}_zero" train_ddp --nproc 2 --zero "${tiny[@]}"
+    run_in_processes "loss_${attention}_zero" train_on 2 --zero "${tiny[@]}"
     wait "$!"
   done
 }
@@ -168,79 +156,32 @@ ddp_speed() {
     --set data.source=stories --set train.total_batch_size=null --set train.num_samples=0
     --set train.eval_interval=0)
   for round in 1 2; do
-    ddp_run "speed_one_$round" one_gpu "${gpt2[@]}"
-    ddp_run "speed_plain_$round" train_ddp --nproc 2 "${gpt2[@]}"
-    ddp_run "speed_zero_$round" train_ddp --nproc 2 --zero "${gpt2[@]}"
+    run_in_processes "speed_one_$round" train_on 1 "${gpt2[@]}"
+    run_in_processes "speed_plain_$round" train_on 2 "${gpt2[@]}"
+    run_in_processes "speed_zero_$round" train_on 2 --zero "${gpt2[@]}"
   done
 }
 
 ddp_starts() {
   local ddp=("$build/bin/train_ddp" --device cuda --config configs/tiny.json --max-steps 20
     --set train.num_samples=0)
-  ddp_run start_torchrun "$python" -m torch.distributed.run --no-python --nproc-per-node 2 \
-    "${ddp[@]}"
-  ddp_run start_mpirun mpirun --allow-run-as-root -np 2 "${ddp[@]}"
-}
-
-# wait_for_text TEXT FILE PID: until the file holds the text or the process has ended.
-wait_for_text() {
-  until grep -qs "$1" "$2"; do
-    kill -0 "$3" 2>/dev/null || return 1
-    sleep 0.05
-  done
-}
-
-# A rank is killed: the other one must name it, and the run go on from its checkpoint to the weights
-# of an unbroken one.
-ddp_kill() {
-  local folder launcher ranks start tiny code=0
-  folder=$(mktemp -d "${RUNS:-$work/ddp}/run.XXXXXX")
-  tiny=(--config configs/tiny.json --max-steps 600 --nproc 2 --timeout 10
-    --set train.checkpoint_interval=50 --set train.num_samples=0)
-  echo "unbroken $(train_ddp "${tiny[@]}" --out-dir "$folder/unbroken" | grep '^weights ')"
-  "$build/bin/train_ddp" --device cuda "${tiny[@]}" --max-restarts 1 --out-dir "$folder/broken" \
-    >"$folder/out" 2>"$folder/err" &
-  launcher=$!
-  wait_for_text '"step":120,' "$folder/broken/metrics.jsonl" "$launcher"
-  read -r -a ranks <"/proc/$launcher/task/$launcher/children"
-  start=${EPOCHREALTIME/./}  # in microseconds
-  kill -KILL "${ranks[1]}"
-  wait_for_text 'starting all ranks again' "$folder/err" "$launcher"
-  echo "all ranks gone after $(((${EPOCHREALTIME/./} - start) / 1000)) ms"
-  wait "$launcher" || code=$?
-  echo "restarted run ended with exit code $code"
-  grep 'rank . was' "$folder/err"
-  echo "broken $(grep '^weights ' "$folder/out")"
-  echo "processes left: $(cat /proc/[0-9]*/comm 2>/dev/null | grep -cx train_ddp)"
-  rm -rf "$folder"
+  run_in_processes start_torchrun \
+    "$python" -m torch.distributed.run --no-python --nproc-per-node 2 "${ddp[@]}"
+  run_in_processes start_mpirun mpirun --allow-run-as-root -np 2 "${ddp[@]}"
 }
 
 section_ddp() {
-  rm -rf "$work/ddp"
-  mkdir -p "$work/ddp"
   local failed=0 part
-  for part in losses speed starts kill; do "ddp_$part" || failed=1; done
-  echo "switches: $(NCCL_DEBUG=INFO train_ddp --nproc 2 --config configs/tiny.json --max-steps 1 \
+  for part in losses speed starts; do "ddp_$part" || failed=1; done
+  kill_a_rank 2 || failed=1
+  echo "switches: $(NCCL_DEBUG=INFO train_on 2 --config configs/tiny.json --max-steps 1 \
     --set train.num_samples=0 --out-dir "$work/ddp/switches" 2>&1 |
     grep -o -m 1 'NCCL_NVLS_ENABLE set by environment to 0')"
   ctest --test-dir "$build" -L multi_gpu --output-on-failure --no-tests=error || failed=1
   return "$failed"
 }
 
-build_all() {
-  local generator=()
-  if command -v ninja >/dev/null && [[ ! -f $build/CMakeCache.txt ]]; then generator=(-G Ninja); fi
-  # shellcheck disable=SC2086 # CMAKE_ARGS are several words
-  cmake -S . -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DXTRAIN_CUDA=ON \
-    ${CMAKE_ARGS:-} >"$work/configure.log" || { cat "$work/configure.log" >&2; return 1; }
-  cmake --build "$build" --parallel "$(nproc)" >"$work/build.log" ||
-    { grep -E 'error|FAILED' "$work/build.log" >&2; return 1; }
-}
-
-if [[ $# -eq 2 && $1 == --section ]]; then
-  "section_$2"
-  exit
-fi
+if [[ $# -eq 2 && $1 == --section ]]; then call_section "$2"; fi
 
 commit=${1:?usage: bash tools/gpu_check.sh COMMIT [SECTION...]}
 shift
@@ -250,31 +191,8 @@ if [[ $# -eq 0 ]]; then
     racecheck shakespeare)
   if [[ $(nvidia-smi --list-gpus | wc -l) -ge 2 ]]; then sections+=(ddp); fi
 fi
-for section in "${sections[@]}"; do
-  declare -F "section_$section" >/dev/null ||
-    { echo "gpu_check: no section is called $section" >&2; exit 2; }
-done
-
-mkdir -p "$work" "$report"
-# One build at a time: other sections may be under way on another GPU.
-(flock 9 && build_all) 9>"$work/build.lock"
-
-# Leaves the section's exit status and duration in the folder of its output.
-run_section() {
-  local section=$1 start=$SECONDS status=0
-  rm -f "$work/$section.json"
-  timeout "$limit" bash tools/gpu_check.sh --section "$section" >"$work/$section.log" 2>&1 ||
-    status=$?
-  echo "$status $((SECONDS - start))" >"$work/$section.done"
-}
-
-failed=0
-add_to_report() {
-  local status seconds
-  read -r status seconds <"$work/$1.done"
-  "$python" tools/gpu_report.py add "$report" --section "$1" --work "$work" \
-    --build "$build" --commit "$commit" --status "$status" --seconds "$seconds" || failed=1
-}
+check_sections "${sections[@]}"
+build_programs all
 
 # What is only right or wrong runs side by side, what is timed by itself. Sanitizers are many times
 # slower when they share the GPU.
@@ -289,5 +207,4 @@ for section in "${alone[@]}"; do
   run_section "$section"
   add_to_report "$section"
 done
-"$python" tools/gpu_report.py table "$report"
-exit "$failed"
+end_of_report

@@ -8,15 +8,11 @@
 on another commit is begun anew.
 """
 
-import argparse
-import datetime
-import fcntl
-import json
-import pathlib
 import re
 import statistics
-import subprocess
 import sys
+
+from report import Report, check, killed_rank, number, rows_of
 
 # Ops that must move their bytes at this share of a copy's rate, or better.
 COPY_SHARE = 0.85
@@ -37,27 +33,7 @@ STEP_SPEEDUP = {"8x1024": 1.3, "2x2048": 1.15}
 LARGEST_ERRORS = {"o": 4e-3, "dq": 1e-2, "dk": 1e-2, "dv": 1e-2, "log_sum": 1e-4}
 
 
-def check(name, value, at_most=None, at_least=None):
-    ok = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
-    limit = f"at most {at_most:g}" if at_most is not None else f"at least {at_least:g}"
-    return {"name": name, "value": value, "limit": limit, "ok": ok}
-
-
 # --- the sections: what each has printed or written, as checks and details -----------------------
-
-
-class Section:
-    def __init__(self, work, name):
-        self.name = name
-        self.work = work
-        self.log = (work / f"{name}.log").read_text(errors="replace")
-        self.json_path = work / f"{name}.json"
-
-    def json(self):
-        return json.loads(self.json_path.read_text())
-
-    def find(self, pattern):
-        return re.findall(pattern, self.log, re.MULTILINE)
 
 
 def ctest_counts(section):
@@ -191,15 +167,10 @@ def shakespeare(section):
         {"losses": losses, "seconds": seconds}
 
 
-def steps_of(section, run, quantity):
-    lines = (section.work / "ddp" / f"{run}.jsonl").read_text().splitlines()
-    return [json.loads(line)[quantity] for line in lines]
-
-
 def ddp_losses(section):
     checks = []
     for attention in ("composed", "flash"):
-        loss = {run: steps_of(section, f"loss_{attention}_{run}", "loss")
+        loss = {run: section.steps_of(f"loss_{attention}_{run}", "loss")
                 for run in ("one", "plain", "again", "zero")}
         for run in ("plain", "zero"):
             checks.append(check(f"{attention}, {run}: steps compared", len(loss[run]), at_least=50))
@@ -214,34 +185,20 @@ def ddp_losses(section):
 
 def ddp_speed(section):
     """Tokens a second: the median over the later steps, the better of the rounds."""
-    speed = {run: max(statistics.median(steps_of(section, f"speed_{run}_{r}", "tokens_per_s")[10:])
+    speed = {run: max(statistics.median(section.steps_of(f"speed_{run}_{r}", "tokens_per_s")[10:])
                       for r in (1, 2)) for run in ("one", "plain", "zero")}
-    hidden = dict(section.find(
-        r"^run (speed_(?:plain|zero)_1): (?:.*\n)*?collectives took .*: (\d+) % hidden$"))
+    hidden = {run: section.after_run(f"speed_{run}_1", r"^collectives took .*: (\d+) % hidden$")[0]
+              for run in ("plain", "zero")}
     rows = [{"gpus": 1 if run == "one" else 2, "optimizer": run, "tokens_per_s": speed[run],
              "scaling": speed[run] / (speed["one"] * (1 if run == "one" else 2)),
-             "hidden": hidden.get(f"speed_{run}_1")} for run in speed]
+             "hidden": hidden.get(run)} for run in speed]
     return [check("plain: two GPUs / twice one", speed["plain"] / speed["one"] / 2, at_least=0.97),
             check("ZeRO: two GPUs / twice one", speed["zero"] / speed["one"] / 2, at_least=0.97),
             check("ZeRO / plain", speed["zero"] / speed["plain"], at_least=1)], rows
 
 
-def ddp_kill(section):
-    number = lambda pattern: float(section.find(pattern)[-1])  # noqa: E731
-    weights = dict(section.find(r"^(unbroken|broken) weights (\w+)"))
-    return [check("killed rank: named by the other", len(section.find(
-                r"^train_ddp: rank \d was lost: connection closed$")), at_least=1),
-            check("killed rank: ms until all were gone",
-                  number(r"^all ranks gone after (\d+) ms$"), at_most=25000),
-            check("killed rank: exit code of the restarted run",
-                  number(r"^restarted run ended with exit code (\d+)$"), at_most=0),
-            check("killed rank: different weights than unbroken",
-                  weights["broken"] != weights["unbroken"], at_most=0),
-            check("processes left", number(r"^processes left: (\d+)$"), at_most=0)]
-
-
 def ddp(section):
-    starts = {name: len(steps_of(section, f"start_{name}", "loss"))
+    starts = {name: len(section.steps_of(f"start_{name}", "loss"))
               for name in ("torchrun", "mpirun")}
     speed_checks, rows = ddp_speed(section)
     return (ctest_counts(section)
@@ -249,7 +206,7 @@ def ddp(section):
                      len(section.find("^switches: NCCL_NVLS_ENABLE set")), at_least=1)]
             + ddp_losses(section) + speed_checks
             + [check(f"steps under {name}", steps, at_least=20) for name, steps in starts.items()]
-            + ddp_kill(section)), {"rows": rows}
+            + killed_rank(section, 2)), {"rows": rows}
 
 
 SECTIONS = {
@@ -258,86 +215,6 @@ SECTIONS = {
     "attention_errors": attention_errors, "step": step, "repeat": repeat,
     "shakespeare": shakespeare, "ddp": ddp,
 }
-
-
-# --- the machine ----------------------------------------------------------------------------------
-
-
-def output_of(*command):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def machine(build):
-    cache = (build / "CMakeCache.txt").read_text()
-
-    def compiler(language):
-        found = re.search(rf"^CMAKE_{language}_COMPILER:\w+=(.*)$", cache, re.MULTILINE)
-        return found.group(1) if found else ""
-
-    gpu, _, driver = output_of("nvidia-smi", "--query-gpu=name,driver_version",
-                               "--format=csv,noheader", "--id=0").partition(", ")
-    nvcc = re.search(r"release [\d.]+, V([\d.]+)", output_of(compiler("CUDA"), "--version"))
-    return {"gpu": gpu, "driver": driver, "cuda_compiler": f"nvcc {nvcc.group(1) if nvcc else '?'}",
-            "cxx_compiler": output_of(compiler("CXX"), "--version").split("\n")[0]}
-
-
-# --- the report -----------------------------------------------------------------------------------
-
-
-def read_report(folder, commit):
-    path = folder / "gpu_check.json"
-    if path.exists():
-        report = json.loads(path.read_text())
-        if commit in (None, report["commit"]):
-            return report
-    return {"commit": commit, "sections": {}}
-
-
-def judge(section, status):
-    """Checks and details; output that cannot be read is a failed check."""
-    try:
-        checks, details = SECTIONS[section.name](section)
-    except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError) as error:
-        checks, details = [check("outputs that could not be read", 1, at_most=0)], {
-            "unreadable": repr(error)}
-    checks.append(check("exit code (124: stopped at the time limit)", status, at_most=0))
-    if not all(c["ok"] for c in checks):
-        details["end_of_log"] = section.log.splitlines()[-20:]
-    return checks, details
-
-
-def add(o):
-    work, folder = pathlib.Path(o.work), pathlib.Path(o.folder)
-    section = Section(work, o.section)
-    checks, details = judge(section, o.status)
-    ok = all(c["ok"] for c in checks)
-    entry = {
-        "ok": ok, "seconds": o.seconds,
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        **machine(pathlib.Path(o.build)), "checks": checks, "details": details}
-    with open(work / "report.lock", "w") as lock:  # other sections may end at the same time
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        report = read_report(folder, o.commit)
-        report["sections"][o.section] = entry
-        report["ok"] = all(s["ok"] for s in report["sections"].values())
-        (folder / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
-    print(f"{'ok  ' if ok else 'FAIL'} {o.section} in {o.seconds} s")
-    for c in checks:
-        if not c["ok"]:
-            print(f"     {c['name']}: {c['value']:g}, must be {c['limit']}")
-    return 0 if ok else 1
-
-
-def rows_of(headings, rows):
-    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-    return lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
-
-
-def number(x, form="{:.0f}"):
-    return form.format(x) if x is not None else "-"
 
 
 def ops_table(details):
@@ -398,51 +275,9 @@ def ddp_table(details):
         ["GPUs", "optimizer", "tokens/s", "of one GPU's rate", "communication hidden"], rows)
 
 
-def details_of(name, details):
-    tables = {"ops": ops_table, "attention": attention_table,
-              "attention_errors": attention_errors_table, "step": step_table, "ddp": ddp_table}
-    if name in tables and "rows" in details:
-        return tables[name](details) + [""]
-    lines = details.get("closing_lines") or details.get("table") or details.get("end_of_log") or []
-    return ["```", *lines, "```", ""] if lines else []
-
-
-def table(o):
-    folder = pathlib.Path(o.folder)
-    report = read_report(folder, None)
-    lines = ["# GPU check", "", f"Made by `bash tools/gpu_check.sh {report['commit']}`; the numbers "
-             "are in gpu_check.json.", ""]
-    lines += rows_of(["section", "verdict", "seconds", "date", "GPU", "driver", "compilers"],
-                     [(name, "ok" if s["ok"] else "FAIL", s["seconds"], s["date"], s["gpu"],
-                       s["driver"], f"{s['cuda_compiler']}, {s['cxx_compiler']}")
-                      for name, s in report["sections"].items()])
-    for name, s in report["sections"].items():
-        lines += ["", f"## {name}", ""]
-        lines += details_of(name, s["details"])
-        lines += rows_of(["check", "value", "must be", "verdict"],
-                         [(c["name"], f"{c['value']:.4g}", c["limit"], "ok" if c["ok"] else "FAIL")
-                          for c in s["checks"]])
-    (folder / "gpu_check.md").write_text("\n".join(lines) + "\n")
-    return 0
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    commands = parser.add_subparsers(required=True)
-    adding = commands.add_parser("add", help="judge a section and put it into the report")
-    adding.add_argument("folder")
-    adding.add_argument("--section", required=True, choices=list(SECTIONS))
-    for name in ("work", "build", "commit"):
-        adding.add_argument("--" + name, required=True)
-    adding.add_argument("--status", type=int, required=True, help="exit code of the section")
-    adding.add_argument("--seconds", type=int, required=True)
-    adding.set_defaults(run=add)
-    making = commands.add_parser("table", help="write gpu_check.md")
-    making.add_argument("folder")
-    making.set_defaults(run=table)
-    o = parser.parse_args()
-    return o.run(o)
-
+TABLES = {"ops": ops_table, "attention": attention_table,
+          "attention_errors": attention_errors_table, "step": step_table, "ddp": ddp_table}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    report = Report("gpu_check", "GPU check", SECTIONS, TABLES)
+    sys.exit(report.main(__doc__.split("\n")[0]))

@@ -1,0 +1,409 @@
+#!/usr/bin/env python3
+"""Predicts how training scales to many hosts from what was measured on one.
+
+    python3 tools/scaling_model.py [--report docs/performance] [--write docs/scaling.md]
+
+Reads the measured points from scaling.json, or, where that has none of two GPUs, from the section
+ddp of gpu_check.json, and prints how far the model is from each of them and what it predicts for 8
+to 1024 GPUs. --write puts the same between the two marks of a page. The model and its assumptions
+are described in docs/scaling.md; the numbers that it assumes stand below.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import pathlib
+import sys
+
+from report import number, rows_of
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# --- what is assumed ------------------------------------------------------------------------------
+
+GPUS_A_HOST = 8
+NVLINK = 350e9          # bytes/s of an all-reduce on each link of a host, where none was measured
+NETWORK_LINK = 400e9 / 8 * 0.9  # bytes/s of a 400 Gb/s link: a tenth is headers and pauses
+MEMORY = 4.0e12         # bytes/s at which AdamW reads and writes
+ADAMW_BYTES = 28        # a parameter: gradient, master, two moments, the rounded weight
+BUCKET = 25 * 2**20     # bytes of gradients in f32 that travel together
+NCCL_SHARE = 16 / 132   # of a GPU's multiprocessors, which hold NCCL's blocks while one works
+LARGER_BUCKETS = [mib * 2**20 for mib in (50, 100, 200, 400)]
+
+# Seconds before a collective moves anything, of a step between GPUs of one host and of one between
+# hosts, and the share of the bandwidth it reaches. They are what NCCL's planner goes by (its
+# src/graph/tuning.cc) for its protocols Simple and LL128 and for LL; a tree's share is that for
+# buckets of some 25 MiB.
+RING = [(8.4e-6, 3.4e-6, 14e-6, 1.0), (14e-6, 1.9e-6, 4e-6, 0.92)]
+TREE = [(8.4e-6, 4e-6, 14e-6, 0.55), (14e-6, 1.25e-6, 8.5e-6, 0.5)]
+SMALL = (6.6e-6, 0.6e-6, 2.7e-6)
+
+MODELS = {"gpt2": ("GPT-2 124M, 32 x 1024 tokens a GPU", "gpt2_124m.json", 32 * 1024),
+          "qwen3": ("Qwen3-0.6B, 8 x 2048 tokens a GPU", "qwen3_0.6b.json", 8 * 2048)}
+# The waits of plain training on two GPUs where the report does not hold them (docs/train_ddp.md).
+WAITS_UNLESS_REPORTED = {"gpt2": 1.0e-3}
+PREDICTED = [8, 16, 32, 64, 128, 256, 512, 1024]
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Sizes:
+    blocks: int      # parameters whose gradients become final during backward
+    embedding: int   # those of the tied embedding, final when backward ends
+
+    @staticmethod
+    def of(config):
+        """Norms and biases, less than a thousandth, are left out."""
+        width, layers = config["hidden_size"], config["num_hidden_layers"]
+        heads = config["num_attention_heads"]
+        head = config.get("head_dim", width // heads)
+        inner = config.get("intermediate_size", 4 * width)
+        gpt2 = config["model_type"] == "gpt2"
+        attention = (2 * heads + 2 * config.get("num_key_value_heads", heads)) * head * width
+        mlp = (2 if gpt2 else 3) * inner * width
+        positions = config["max_position_embeddings"] * width if gpt2 else 0
+        return Sizes(layers * (attention + mlp), config["vocab_size"] * width + positions)
+
+    @property
+    def all(self):
+        return self.blocks + self.embedding
+
+    @property
+    def head_share(self):
+        """Of the products: backward begins with the head's."""
+        return self.embedding / self.all
+
+
+@dataclasses.dataclass
+class Collective:
+    """Seconds: before anything moves; to move it at the rate of NVLink; at that of the network."""
+    start: float
+    nvlink: float
+    network: float
+
+    def takes(self, slower=1.0):
+        """`slower`: what the other work of a GPU does to its part; the network knows none of it."""
+        return self.start + max(slower * self.nvlink, self.network)
+
+
+@dataclasses.dataclass
+class Machine:
+    nvlink: float                   # bytes/s of an all-reduce within a host
+    links: int = GPUS_A_HOST        # of 400 Gb/s, of a host
+
+    def moving(self, start, moved, hosts):
+        network = moved / (self.links * NETWORK_LINK) if hosts > 1 else 0.0
+        return Collective(start, moved / self.nvlink, network)
+
+    def ring(self, ranks, size, crossings):
+        """crossings 2: all-reduce; 1: reduce-scatter or all-gather."""
+        hosts = -(-ranks // GPUS_A_HOST)
+        between = crossings * (hosts - 1)
+        within = crossings * (ranks - 1) - between
+        moved = crossings * size * (ranks - 1) / ranks
+        return min((self.moving(base + within * near + between * far, moved / share, hosts)
+                    for base, near, far, share in RING), key=Collective.takes)
+
+    def tree(self, ranks, size):
+        hosts = -(-ranks // GPUS_A_HOST)
+        within, between = 2 * (min(ranks, GPUS_A_HOST) - 1), 2 * math.ceil(math.log2(hosts))
+        return min((self.moving(base + within * near + between * far, 2 * size / share, hosts)
+                    for base, near, far, share in TREE), key=Collective.takes)
+
+    def all_reduce(self, ranks, size):
+        if ranks <= GPUS_A_HOST:
+            return self.ring(ranks, size, 2)
+        return min(self.ring(ranks, size, 2), self.tree(ranks, size), key=Collective.takes)
+
+    def small_gather(self, ranks):
+        """Of losses, norms and stops, once a step."""
+        base, near, far = SMALL
+        hosts = -(-ranks // GPUS_A_HOST)
+        return base + (ranks - hosts) * near + (hosts - 1) * far
+
+
+@dataclasses.dataclass
+class Fit:
+    """What two GPUs tell about work beside collectives."""
+    slower: float = 1.0  # a collective beside other work moves its bytes in so many times the time
+    taken: float = 0.0   # seconds that the other work loses to a second of that
+    spread: float = 0.0  # standard deviation of a rank's step, as a share
+
+    def lost(self, collective):
+        """By the work beside it: bandwidth of memory and multiprocessors while it moves bytes at
+        full rate, multiprocessors alone while it waits for others or for the network."""
+        moving = self.slower * collective.nvlink
+        return self.taken * moving + NCCL_SHARE * (collective.takes(self.slower) - moving)
+
+
+@dataclasses.dataclass
+class Step:
+    seconds: float = 0.0
+    collectives: float = 0.0  # seconds of them
+    waits: float = 0.0        # in which nothing else went on
+    start: float = 0.0        # of what was hidden: seconds before anything moved
+    moving: float = 0.0       # and seconds at the rate of NVLink
+
+    @property
+    def hidden(self):
+        return 1 - self.waits / self.collectives
+
+    def hide(self, collective, fit):
+        self.collectives += collective.takes(fit.slower)
+        self.seconds += fit.lost(collective)
+        self.start += collective.start
+        self.moving += collective.nvlink
+
+    def wait(self, seconds):
+        self.collectives += seconds
+        self.waits += seconds
+        self.seconds += seconds
+
+
+def largest_of(ranks):
+    """The expected largest of so many standard normal numbers, to a few hundredths."""
+    known = {1: 0.0, 2: 0.564, 4: 1.029, 8: 1.424}
+    if ranks in known:
+        return known[ranks]
+    root = math.sqrt(2 * math.log(ranks))
+    return root - (math.log(math.log(ranks)) + math.log(4 * math.pi) - 2 * 0.5772) / (2 * root)
+
+
+def buckets_of(sizes, bucket):
+    """(bytes of the bucket, share of the blocks' gradients that must be final; above 1: all)."""
+    total, out, end = 4 * sizes.all, [], 0
+    while end < total:
+        size = min(bucket, total - end)
+        end += size
+        out.append((size, end / (4 * sizes.blocks)))
+    return out
+
+
+def sum_gradients(step, gradients, backward, collective, fit):
+    """Collectives run one behind the other, each when its gradients are final: hidden while
+    backward goes on, waited for afterwards."""
+    end = 0.0
+    for ready, size in gradients:
+        one, begin = collective(size), max(ready, end)
+        if begin < backward:
+            end = begin + one.takes(fit.slower)
+            step.hide(one, fit)
+        else:
+            end = begin + one.takes()
+            step.wait(one.takes())
+    # Of one that had begun before, the part behind backward's end is waited for, too.
+    after = max(0.0, end - backward) - step.waits
+    if after > 0:
+        step.waits += after
+        step.seconds += after
+
+
+def step_on(machine, sizes, alone, ranks, fit, zero=False, bucket=BUCKET):
+    """A training step of `ranks` GPUs whose step takes `alone` seconds on one."""
+    adamw = ADAMW_BYTES * sizes.all / MEMORY
+    forward, backward = (alone - adamw) / 3, (alone - adamw) * 2 / 3
+    head = sizes.head_share * backward
+    buckets = buckets_of(sizes, bucket)
+    step = Step(alone)
+    sum_gradients(step, [(head + (backward - head) * min(1.0, place), size)
+                         for size, place in buckets], backward,
+                  lambda size: machine.ring(ranks, size, 1) if zero
+                  else machine.all_reduce(ranks, size), fit)
+    step.wait(machine.small_gather(ranks) + largest_of(ranks) * fit.spread * alone)
+    if zero:  # bf16 weights travel while the next forward pass goes on, what it needs first first
+        step.seconds -= adamw * (1 - 1 / ranks)
+        gathers = [(machine.ring(ranks, size / 2, 1), place) for size, place in buckets]
+        step.wait(sum(one.takes() for one, place in gathers if place > 1))
+        early = [one for one, place in gathers if place <= 1]
+        for one in early:
+            step.hide(one, fit)
+        late = max(0.0, sum(one.takes(fit.slower) for one in early) - forward)
+        step.waits += late
+        step.seconds += late
+    return step
+
+
+def fit_to(machine, sizes, alone, seconds, collectives, waits):
+    """From plain training on two GPUs."""
+    ideal = step_on(machine, sizes, alone, 2, Fit())
+    spread = max(0.0, waits - ideal.waits) / largest_of(2) / alone
+    slower = max(1.0, (collectives - waits - ideal.start) / ideal.moving)
+    lost = seconds - alone - waits - NCCL_SHARE * ideal.start
+    return Fit(slower, max(0.0, lost / (slower * ideal.moving)), spread)
+
+
+# --- the measured points --------------------------------------------------------------------------
+
+
+def on_gpus(section):
+    return section is not None and not section["gpu"].startswith("none")
+
+
+def find(rows, ranks, optimizer):
+    return next((r for r in rows if r["ranks"] == ranks and r["optimizer"] == optimizer), None)
+
+
+def points_of_scaling(report):
+    """model -> rows, and the bandwidth within a host by the number of GPUs."""
+    sections = report.get("sections", {})
+    points = {name: sections[name]["details"].get("rows", []) for name in MODELS
+              if on_gpus(sections.get(name))}
+    points = {name: rows for name, rows in points.items() if find(rows, 1, "plain")}
+    if not any(find(rows, 2, "plain") for rows in points.values()):
+        points = {}
+    buses = {}
+    if on_gpus(sections.get("bandwidth")):
+        for row in sections["bandwidth"]["details"].get("rows", []):
+            if row["operation"] == "all_reduce":
+                buses[row["ranks"]] = max(buses.get(row["ranks"], 0), row["bus_gb_per_s"] * 1e9)
+    return points, buses
+
+
+def points_of_check(report):
+    rows = []
+    for row in report["sections"]["ddp"]["details"]["rows"]:
+        point = {"ranks": row["gpus"], "tokens_per_s": row["tokens_per_s"],
+                 "optimizer": "zero" if row["optimizer"] == "zero" else "plain"}
+        if row["hidden"]:
+            point["hidden"] = int(row["hidden"]) / 100
+        if point["optimizer"] == "plain" and row["gpus"] == 2:
+            point["waits_ms"] = 1e3 * WAITS_UNLESS_REPORTED["gpt2"]
+            point["collectives_ms"] = point["waits_ms"] / (1 - point["hidden"])
+        rows.append(point)
+    return {"gpt2": rows}, {}
+
+
+def measured_points(folder):
+    scaling, source = folder / "scaling.json", "scaling.json"
+    points, buses = points_of_scaling(json.loads(scaling.read_text())) if scaling.exists() \
+        else ({}, {})
+    if not points:
+        source = "gpu_check.json"
+        points, buses = points_of_check(json.loads((folder / source).read_text()))
+    return points, buses, source
+
+
+@dataclasses.dataclass
+class Model:
+    title: str
+    sizes: Sizes
+    alone: float  # seconds of a step on one GPU
+    rows: list
+
+    @staticmethod
+    def of(name, rows):
+        title, config, tokens = MODELS[name]
+        sizes = Sizes.of(json.loads((ROOT / "configs" / config).read_text())["model"])
+        return Model(title, sizes, tokens / find(rows, 1, "plain")["tokens_per_s"], rows)
+
+
+def fit_of(models, machine):
+    """From the first model that was measured on two GPUs."""
+    for model in models:
+        two = find(model.rows, 2, "plain")
+        if two:
+            tokens_a_step = 2 * find(model.rows, 1, "plain")["tokens_per_s"] * model.alone
+            return model, fit_to(machine, model.sizes, model.alone,
+                                 tokens_a_step / two["tokens_per_s"],
+                                 two["collectives_ms"] / 1e3, two["waits_ms"] / 1e3)
+    raise SystemExit("scaling_model: no model was measured on two GPUs; run tools/scaling.sh there")
+
+
+# --- what is printed ------------------------------------------------------------------------------
+
+
+def percent(x):
+    return number(x, "{:.0%}")
+
+
+def compared(models, machine, fitted, fit):
+    rows = []
+    for model in models:
+        for row in model.rows:
+            if row["ranks"] == 1:
+                continue
+            zero = row["optimizer"] == "zero"
+            step = step_on(machine, model.sizes, model.alone, row["ranks"], fit, zero)
+            one = find(model.rows, 1, "plain")["tokens_per_s"]
+            used = model is fitted and row["ranks"] == 2 and not zero
+            rows.append((model.title, row["ranks"], row["optimizer"],
+                         f"{row['tokens_per_s'] / one / row['ranks']:.4f}",
+                         f"{model.alone / step.seconds:.4f}", percent(row.get("hidden")),
+                         percent(step.hidden), "fitted to it" if used else "predicted"))
+    return rows_of(["model", "GPUs", "optimizer", "efficiency measured", "of the model",
+                    "hidden measured", "of the model", "the model is"], rows)
+
+
+def best_bucket(machine, model, ranks, fit, zero):
+    steps = {bucket: step_on(machine, model.sizes, model.alone, ranks, fit, zero, bucket)
+             for bucket in [BUCKET, *LARGER_BUCKETS]}
+    bucket = min(steps, key=lambda b: steps[b].seconds)
+    return f"{model.alone / steps[bucket].seconds:.3f} ({bucket // 2**20} MiB)"
+
+
+def predicted(model, machine, fit):
+    rows = []
+    for ranks in PREDICTED:
+        plain = step_on(machine, model.sizes, model.alone, ranks, fit)
+        zero = step_on(machine, model.sizes, model.alone, ranks, fit, True)
+        rows.append((ranks, -(-ranks // GPUS_A_HOST), f"{1e3 * plain.collectives:.1f}",
+                     f"{1e3 * plain.waits:.1f}", f"{model.alone / plain.seconds:.3f}",
+                     f"{model.alone / zero.seconds:.3f}",
+                     best_bucket(machine, model, ranks, fit, False),
+                     best_bucket(machine, model, ranks, fit, True)))
+    return rows_of(["GPUs", "hosts", "collectives ms", "waits ms", "efficiency, plain", "ZeRO-1",
+                    "plain, best bucket", "ZeRO-1, best bucket"], rows)
+
+
+def page(folder):
+    points, buses, source = measured_points(folder)
+    nvlink = buses[max(buses)] if buses else NVLINK
+    machine = Machine(nvlink)
+    models = [Model.of(name, rows) for name, rows in points.items()]
+    fitted, fit = fit_of(models, machine)
+    lines = [f"Measured points are those of docs/performance/{source}. Within a host an all-reduce "
+             f"moves {nvlink / 1e9:.0f} GB/s "
+             f"({f'measured on {max(buses)} GPUs' if buses else 'assumed'}). From {fitted.title}, "
+             "plain, on two GPUs: a collective beside other work takes "
+             f"{fit.slower:.2f} times as long as alone, a second of it costs the other work "
+             f"{fit.taken:.2f} s, and the ranks' steps spread by {fit.spread:.2%}.", ""]
+    lines += compared(models, machine, fitted, fit)
+    for model in models:
+        for links in (8, 1):
+            lines += ["", f"**{model.title}, {links} x 400 Gb/s a host**, {1e3 * model.alone:.1f} "
+                      "ms a step on one GPU:", ""]
+            lines += predicted(model, dataclasses.replace(machine, links=links), fit)
+    return lines
+
+
+BEGIN, END = "<!-- made by tools/scaling_model.py -->", "<!-- end -->"
+
+
+def write(path, lines):
+    text = path.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise SystemExit(f"scaling_model: {path} must hold the lines {BEGIN} and {END} once each")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    path.write_text(before + "\n".join([BEGIN, "", *lines, "", END]) + after)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--report", type=pathlib.Path, default=ROOT / "docs" / "performance",
+                        help="folder of scaling.json and gpu_check.json")
+    parser.add_argument("--write", type=pathlib.Path, metavar="PAGE",
+                        help="put the tables between the marks of this page")
+    o = parser.parse_args()
+    lines = page(o.report)
+    if o.write:
+        write(o.write, lines)
+    else:
+        print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
