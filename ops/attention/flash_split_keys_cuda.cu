@@ -211,8 +211,11 @@ __global__ void combine_parts(const __grid_constant__ FlashForward<T> call,
   const Part<A>* const softmax = parts.softmax + row * parts.count;
   const A* const of_parts = parts.o + row * parts.count * n.head_dim + threadIdx.x;
   A maximum = -INFINITY, sum = 0, o = 0;
+#pragma unroll 8
   for (int s = 0; s < parts.count; ++s) maximum = fmax(maximum, softmax[s].maximum);
-  for (int s = 0; s < parts.count && maximum > -INFINITY; ++s) {
+  const int count = maximum > -INFINITY ? parts.count : 0;
+#pragma unroll 8
+  for (int s = 0; s < count; ++s) {
     const A factor = exponential(softmax[s].maximum - maximum);
     sum += factor * softmax[s].sum;
     o += factor * of_parts[s * n.head_dim];
