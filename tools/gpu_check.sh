@@ -10,6 +10,7 @@
 #   tests        ctest -L cuda
 #   gradcheck    every op's gradients in f64 on the GPU
 #   pytorch      logits, loss and gradients of whole models against PyTorch
+#   transformers models through files to Hugging Face's transformers and back
 #   memcheck     compute-sanitizer over the op tests, every tensor in an allocation of its own
 #   racecheck    compute-sanitizer over reductions and attention
 #   gemm         products by each backend
@@ -17,6 +18,7 @@
 #   attention    flash attention beside PyTorch
 #   attention_errors  its errors over all shapes, and what its kernels need
 #   step         a training step, composed against flash attention
+#   decode       tokens of configs/qwen3_0.6b.json, one after the other
 #   repeat       training twice to the same bits
 #   shakespeare  configs/shakespeare_char.json over three seeds, on the text in DATA
 #   ddp          train_ddp on two GPUs: ctest -L multi_gpu, losses and speed against one GPU, starts
@@ -39,7 +41,7 @@ report=${REPORT:-docs/performance}
 python=${PYTHON:-python3}
 limit=480  # seconds a section may take
 seeds="1 2 3"
-untimed="tests gradcheck pytorch repeat attention_errors"
+untimed="tests gradcheck pytorch transformers repeat attention_errors"
 
 source tools/sections.sh
 
@@ -51,6 +53,10 @@ section_gradcheck() { "$build/bin/gradcheck" --device cuda; }
 
 section_pytorch() {
   "$python" tools/compare_pytorch.py --build "$build" --device cuda --json "$work/pytorch.json"
+}
+
+section_transformers() {
+  "$python" tools/compare_transformers.py --bin "$build/bin" --work "$(fresh_folder)"
 }
 
 # watch TOOL LABEL PROGRAM ARGUMENT...: tests under the sanitizer. Only the project's own kernels are
@@ -98,6 +104,11 @@ section_attention() {
 section_attention_errors() {
   "$build/tests/ops_tests" "flash attention by wgmma is as exact*"
   sh cmake/ptxas_table.sh "$build"
+}
+
+section_decode() {
+  "$build/bin/bench_decode" --device cuda --config configs/qwen3_0.6b.json --json |
+    tee "$work/decode.json"
 }
 
 section_step() { "$build/bin/bench_step" --device cuda --json | tee "$work/step.json"; }
@@ -159,6 +170,8 @@ ddp_speed() {
     run_in_processes "speed_one_$round" train_on 1 "${gpt2[@]}"
     run_in_processes "speed_plain_$round" train_on 2 "${gpt2[@]}"
     run_in_processes "speed_zero_$round" train_on 2 --zero "${gpt2[@]}"
+    run_in_processes "speed_plain_bf16_$round" train_on 2 --reduce bf16 "${gpt2[@]}"
+    run_in_processes "speed_zero_bf16_$round" train_on 2 --zero --reduce bf16 "${gpt2[@]}"
   done
 }
 
@@ -187,8 +200,8 @@ commit=${1:?usage: bash tools/gpu_check.sh COMMIT [SECTION...]}
 shift
 sections=("$@")
 if [[ $# -eq 0 ]]; then
-  sections=(tests gradcheck pytorch repeat attention_errors gemm ops attention step memcheck
-    racecheck shakespeare)
+  sections=(tests gradcheck pytorch transformers repeat attention_errors gemm ops attention step
+    decode memcheck racecheck shakespeare)
   if [[ $(nvidia-smi --list-gpus | wc -l) -ge 2 ]]; then sections+=(ddp); fi
 fi
 check_sections "${sections[@]}"

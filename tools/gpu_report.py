@@ -14,6 +14,8 @@ import sys
 
 from report import Report, check, killed_rank, number, rows_of
 
+# Tokens, one after the other, at this share of the rate of a copy of weights, keys and values.
+DECODE_SHARE = 0.35
 # Ops that must move their bytes at this share of a copy's rate, or better.
 COPY_SHARE = 0.85
 MEMORY_BOUND = {"rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "gelu", "gelu_tanh",
@@ -29,6 +31,10 @@ LEAST_RATES = {"forward": 300, "backward": 228}
 MEMORY_SAVED = {"8x1024": 0.30, "2x2048": 0.40}
 # A step with flash attention against one with composed, times as fast.
 STEP_SPEEDUP = {"8x1024": 1.3, "2x2048": 1.15}
+# Runs on two GPUs and the one that they are compared with.
+OPTIMIZERS = {"one": "-", "plain": "whole on each", "zero": "shared (ZeRO 1)",
+              "plain_bf16": "whole on each, gradients travel as bf16",
+              "zero_bf16": "shared (ZeRO 1), gradients travel as bf16"}
 # What tests/support/tolerance.h says of flash attention by wgmma.
 LARGEST_ERRORS = {"o": 4e-3, "dq": 1e-2, "dk": 1e-2, "dv": 1e-2, "log_sum": 1e-4}
 
@@ -147,6 +153,24 @@ def step(section):
     return checks, found
 
 
+def decode(section):
+    found = section.json()
+    checks = [check(f"context {r['context']}, one text: decoding against a copy of what it reads",
+                    r["of_copy_rate"], at_least=DECODE_SHARE) for r in found["rows"]]
+    return checks, found
+
+
+def transformers(section):
+    rows = section.find(r"^\S+ (?:un)?tied +(?:export|import) +(\S+) +(\d+)/10  (.*)$")
+    closing = [line for line in section.log.splitlines() if line]
+    return [check("models there and back", len(rows), at_least=16),
+            check("largest difference of logits", max(float(r[0]) for r in rows), at_most=1e-4),
+            check("greedy continuations of 64 tokens that agree, of 10",
+                  min(int(r[1]) for r in rows), at_least=10),
+            check("rows that are not ok", sum(r[2] != "ok" for r in rows), at_most=0)
+            ], {"table": closing}
+
+
 def repeat(section):
     sums = section.find(r"^run (?:first|second) (\S+ \S+)\nweights (\w+)")
     names = sorted({name for name, _ in sums})
@@ -186,9 +210,9 @@ def ddp_losses(section):
 def ddp_speed(section):
     """Tokens a second: the median over the later steps, the better of the rounds."""
     speed = {run: max(statistics.median(section.steps_of(f"speed_{run}_{r}", "tokens_per_s")[10:])
-                      for r in (1, 2)) for run in ("one", "plain", "zero")}
+                      for r in (1, 2)) for run in OPTIMIZERS}
     hidden = {run: section.after_run(f"speed_{run}_1", r"^collectives took .*: (\d+) % hidden$")[0]
-              for run in ("plain", "zero")}
+              for run in OPTIMIZERS if run != "one"}
     rows = [{"gpus": 1 if run == "one" else 2, "optimizer": run, "tokens_per_s": speed[run],
              "scaling": speed[run] / (speed["one"] * (1 if run == "one" else 2)),
              "hidden": hidden.get(run)} for run in speed]
@@ -212,8 +236,8 @@ def ddp(section):
 SECTIONS = {
     "tests": tests, "gradcheck": gradcheck, "pytorch": pytorch,
     "memcheck": sanitizer, "racecheck": sanitizer, "gemm": gemm, "ops": ops, "attention": attention,
-    "attention_errors": attention_errors, "step": step, "repeat": repeat,
-    "shakespeare": shakespeare, "ddp": ddp,
+    "attention_errors": attention_errors, "step": step, "decode": decode, "repeat": repeat,
+    "transformers": transformers, "shakespeare": shakespeare, "ddp": ddp,
 }
 
 
@@ -267,16 +291,27 @@ def step_table(details):
     return rows_of(["batch", "recompute", "attention", "ms a step", "peak MiB"], rows)
 
 
+def decode_table(details):
+    rows = [(r["context"], f"{r['ms']:.3f}", f"{r['tokens_per_s']:.0f}",
+             f"{100 * r['of_copy_rate']:.1f} %", f"{r['generate_tokens_per_s']:.0f}")
+            for r in details["rows"]]
+    return [f"configs/qwen3_0.6b.json, one text, {details['dtype']}; a copy moves "
+            f"{details['copy_gb_per_s']:.0f} GB/s.", ""] + rows_of(
+        ["context", "ms a token", "tokens/s", "of a copy's rate", "tokens/s of generate"], rows)
+
+
 def ddp_table(details):
-    rows = [(r["gpus"], {"one": "-", "plain": "whole on each", "zero": "shared (ZeRO 1)"}
-             [r["optimizer"]], f"{r['tokens_per_s']:.0f}", f"{r['scaling']:.4f}",
-             f"{r['hidden']} %" if r["hidden"] else "-") for r in details["rows"]]
+    rows = [(r["gpus"], OPTIMIZERS[r["optimizer"]], f"{r['tokens_per_s']:.0f}",
+             f"{r['scaling']:.4f}", f"{r['hidden']} %" if r["hidden"] else "-")
+            for r in details["rows"]]
     return ["GPT-2 124M, bf16, 32 x 1024 tokens a GPU.", ""] + rows_of(
         ["GPUs", "optimizer", "tokens/s", "of one GPU's rate", "communication hidden"], rows)
 
 
-TABLES = {"ops": ops_table, "attention": attention_table,
-          "attention_errors": attention_errors_table, "step": step_table, "ddp": ddp_table}
+TABLES = {
+    "ops": ops_table, "attention": attention_table, "attention_errors": attention_errors_table,
+    "step": step_table, "decode": decode_table, "ddp": ddp_table,
+}
 
 if __name__ == "__main__":
     report = Report("gpu_check", "GPU check", SECTIONS, TABLES)
