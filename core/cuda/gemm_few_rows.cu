@@ -7,7 +7,6 @@
 // b: as many as it takes to have all of it on its way at once. So a result depends on its row of a,
 // its column of b and the sizes of b, not on how many rows there are.
 
-#include "core/cuda/early_start.h"
 #include "core/cuda/gemm_backends_cuda.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.h"
@@ -53,9 +52,6 @@ __global__ void __launch_bounds__(kThreads)
   const T* const b = at.b + column * p.b_layout.ld;
   const int64_t step = int64_t{kWarp} * kPackSize<T> * warps_of_column;
   const int64_t begin = (part * kWarp + lane) * kPackSize<T>;
-  for (int64_t k = begin; inside && k < p.k; k += step) prefetch_to_l2(b + k);
-  wait_for_kernel_before();
-  let_next_kernel_start();
 
   ColumnSums<kRows, T> sum;
   for (int64_t first = begin; inside && first < p.k; first += step * kAhead) {
@@ -122,7 +118,7 @@ void few_rows_gemm(const Cuda& cuda, const GemmProblem& p, const T* a, const T* 
   const int warps = warps_of_column<T>(cuda, p);
   const dim3 grid(static_cast<unsigned>(ceil_div(p.n, kWarps / warps)),
                   static_cast<unsigned>(p.batches()));
-  const LaunchShape shape{grid, kThreads, 0, true};
+  const LaunchShape shape{grid, kThreads};
   if (p.m == 1) {
     XT_LAUNCH(cuda, shape, (multiply_few_rows<1, T, Out>), problem, warps);
   } else if (p.m == 2) {

@@ -16,7 +16,6 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   int64_t shared_bytes = 0;  // dynamic
-  bool early = false;        // the kernel waits for the one before it by itself, see early_start.h
 };
 
 inline constexpr int kWarp = 32;
@@ -44,17 +43,8 @@ void launch(const Cuda& cuda, const LaunchShape& shape, void (*kernel)(P...), co
                name, file, line);
   }
   const CudaQueue& queue = queue_of(cuda);
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid;
-  config.blockDim = shape.block;
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
-  config.stream = queue.stream();
-  config.attrs = &early;
-  config.numAttrs = shape.early && queue.gpu().compute_capability >= 90 ? 1 : 0;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, args...), name, file, line);
+  kernel<<<shape.grid, shape.block, shape.shared_bytes, queue.stream()>>>(args...);
+  check_cuda(cudaGetLastError(), name, file, line);
   if (queue.waits_after_launch()) {
     check_cuda(cudaStreamSynchronize(queue.stream()), name, file, line);
   }

@@ -1,4 +1,3 @@
-#include "core/cuda/early_start.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.h"
 #include "ops/append_rows/append_rows_kernels.h"
@@ -13,8 +12,6 @@ constexpr int kThreads = 128;
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     copy_rows(AppendRows p, TableRows<Unit> first, TableRows<Unit> second) {
-  wait_for_kernel_before();
-  let_next_kernel_start();
   const TableRows<Unit> rows = blockIdx.y == 0 ? first : second;
   for (int64_t row = blockIdx.x; row < p.batch * p.time; row += gridDim.x) {
     const int64_t b = row / p.time, t = row % p.time, target = p.target(b, t);
@@ -36,8 +33,8 @@ template <class Unit, class T>
 void copy_units(const Cuda& cuda, AppendRows p, std::span<const TableRows<T>> tables) {
   p.width /= static_cast<int64_t>(sizeof(Unit) / sizeof(T));
   const dim3 grid(grid_for(p.batch * p.time, 1).x, static_cast<unsigned>(tables.size()));
-  XT_LAUNCH(cuda, (LaunchShape{grid, kThreads, 0, true}), copy_rows<Unit>, p,
-            in_units<Unit>(tables.front()), in_units<Unit>(tables.back()));
+  XT_LAUNCH(cuda, (LaunchShape{grid, kThreads}), copy_rows<Unit>, p, in_units<Unit>(tables.front()),
+            in_units<Unit>(tables.back()));
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/cuda/early_start.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce.h"
@@ -118,8 +117,6 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int column = lane % kLanes * kColumns, group = warp * kGroups + lane / kLanes;
   const int rows = static_cast<int>(rows_of(p.sizes));
-  wait_for_kernel_before();
-  let_next_kernel_start();
   const int queries = static_cast<int>(p.sizes.queries);
 
   Values<T> q[kRows];
@@ -203,8 +200,6 @@ template <class T>
 __global__ void combine_parts(const __grid_constant__ FlashForward<T> call,
                               Parts<Accumulator<T>> parts) {
   using A = Accumulator<T>;
-  wait_for_kernel_before();
-  let_next_kernel_start();
   const AttentionSizes& n = call.problem.sizes;
   const int64_t row = blockIdx.x, query = row % n.queries, head = row / n.queries % n.heads;
   const int64_t batch = row / n.queries / n.heads;
@@ -240,12 +235,11 @@ void attend(const Cuda& cuda, const FlashForward<T>& call) {
                        reinterpret_cast<Part<A>*>(softmax.mutable_data<A>()), o.mutable_data<A>()};
   const dim3 grid(static_cast<unsigned>(count), static_cast<unsigned>(n.kv_heads),
                   static_cast<unsigned>(n.batch));
-  XT_LAUNCH(cuda, (LaunchShape{grid, kThreads, 0, true}), (attend_to_part<T, kLanes, kRows>), call,
-            parts);
-  XT_LAUNCH(cuda,
-            (LaunchShape{dim3(static_cast<unsigned>(rows)), dim3(static_cast<unsigned>(n.head_dim)),
-                         0, true}),
-            combine_parts<T>, call, parts);
+  XT_LAUNCH(cuda, (LaunchShape{grid, kThreads}), (attend_to_part<T, kLanes, kRows>), call, parts);
+  XT_LAUNCH(
+      cuda,
+      (LaunchShape{dim3(static_cast<unsigned>(rows)), dim3(static_cast<unsigned>(n.head_dim))}),
+      combine_parts<T>, call, parts);
 }
 
 template <class T, int kLanes>

@@ -1,4 +1,3 @@
-#include "core/cuda/early_start.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/reduce.h"
 #include "core/cuda/row.h"
@@ -18,8 +17,6 @@ __global__ void __launch_bounds__(kMostRowThreads, kAdd ? 1 : 2) normalize_rows(
   using Column = typename Shape::Column;
   __shared__ A scratch[kWarp];
   const A share = A{1} / static_cast<A>(p.width), eps = static_cast<A>(p.eps);
-  wait_for_kernel_before();
-  let_next_kernel_start();
   for_rows<Shape>(p.rows, p.width, [&](const Shape& shape, int64_t row, bool inside) {
     const int64_t start = row * p.width;
     // What is normalised, rounded to T.
@@ -65,7 +62,7 @@ void launch_forward(const Cuda& cuda, const NormForward<T>& p) {
   const bool whole = fits_packs(p.width, p.x, p.branch, p.sum, p.weight, p.bias, p.y);
   const RowBlock block = row_block<T>(p.width, whole);
   with_row_shape<T>(block, [&](auto shape) {
-    XT_LAUNCH(cuda, (LaunchShape{grid_for(p.rows, block.rows), block.threads_of_block(), 0, true}),
+    XT_LAUNCH(cuda, (LaunchShape{grid_for(p.rows, block.rows), block.threads_of_block()}),
               (normalize_rows<kCentered, kAdd, decltype(shape), T>), p);
   });
 }

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "core/cuda/early_start.h"
 #include "core/cuda/pairs.h"
 #include "core/cuda/reduce.h"
 #include "core/error.h"
@@ -92,8 +91,6 @@ __global__ void __launch_bounds__(kThreads, L::kRuns > 1 ? 1 : 4)
     forward_tokens(QkNormRopeForward<T> p) {
   const int64_t heads = p.options.heads + p.options.kv_heads;
   const int64_t at_a_time = blockDim.x / L::kLanes;
-  wait_for_kernel_before();
-  let_next_kernel_start();
   for (int64_t token = blockIdx.x; token < p.tokens; token += gridDim.x) {
     for (int64_t first = 0; first < heads; first += at_a_time) {
       forward_head<L, kAdjacent>(p, token, first + threadIdx.x / L::kLanes);
@@ -229,7 +226,7 @@ void qk_norm_rope_forward(const Cuda& cuda, const QkNormRopeForward<T>& p) {
     using L = decltype(layout);
     const int64_t lanes = ceil_div((o.heads + o.kv_heads) * L::kLanes, kWarp) * kWarp;
     const auto threads = static_cast<unsigned>(std::min<int64_t>(lanes, kThreads));
-    XT_LAUNCH(cuda, (LaunchShape{grid_for(p.tokens, 1), threads, 0, true}),
+    XT_LAUNCH(cuda, (LaunchShape{grid_for(p.tokens, 1), threads}),
               (o.pairing == RopePairing::adjacent ? forward_tokens<L, true, T>
                                                   : forward_tokens<L, false, T>),
               p);

@@ -1,4 +1,3 @@
-#include "core/cuda/early_start.h"
 #include "core/cuda/elementwise.h"
 #include "core/cuda/sigmoid.h"
 #include "ops/swiglu/swiglu_kernels.h"
@@ -18,8 +17,6 @@ template <int kCount, class T>
 __global__ void __launch_bounds__(kThreads)
     gate_forward(int64_t n, int64_t width, const T* gate_up, T* y) {
   const int64_t step = int64_t{gridDim.x} * kThreads * kCount;
-  wait_for_kernel_before();
-  let_next_kernel_start();
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount; i < n; i += step) {
     const T* gates = gate_up + gate_of(i, width);
     const auto gate = load_elements<kCount>(gates), up = load_elements<kCount>(gates + width);
@@ -62,7 +59,7 @@ template <class T>
 void swiglu_forward(const Cuda& cuda, int64_t rows, int64_t width, const T* gate_up, T* y) {
   const bool packs = fits_packs(width, gate_up, y);
   const int count = packs ? kPackSize<T> : 1;
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(rows * width, kThreads * count), kThreads, 0, true}),
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(rows * width, kThreads * count), kThreads}),
             (packs ? gate_forward<kPackSize<T>, T> : gate_forward<1, T>), rows * width, width,
             gate_up, y);
 }
