@@ -1,5 +1,5 @@
 #pragma once
-// Where a program computes.
+// Where and how a program computes.
 
 #include <string>
 
@@ -13,6 +13,9 @@ namespace xtrain {
 
 // Adds the option --device to a program; `device` holds its default.
 void add_device_option(CLI::App& app, std::string& device);
+
+// Adds the flags --flash, the default, and --no-flash for attention.
+void add_attention_flags(CLI::App& app, bool& flash);
 
 // A context on "cpu", on "cuda", or on "auto": a GPU where there is one, else the CPU. InputError
 // for another name. `threads` 0: one a core; on the CPU they are bound to the cores.
