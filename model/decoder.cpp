@@ -24,7 +24,7 @@ const Tensor& Decoder::decode(std::span<const int32_t> tokens) {
     return logits_;
   }
   if (has_run_ && !recorded_) {
-    memory_->close();
+    if (ctx_.device.is_cuda()) memory_->close();
     recorded_ = ctx_.queue->record_work([this] { pass(); });
   }
   recorded_ ? recorded_->run() : pass();
