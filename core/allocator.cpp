@@ -61,6 +61,7 @@ KeptAllocator::~KeptAllocator() {
 }
 
 void* KeptAllocator::take_block(int64_t bytes) {
+  std::lock_guard lock(mutex_);
   if (auto& same = free_[bytes]; !same.empty()) {
     void* block = same.back();
     same.pop_back();
@@ -73,6 +74,7 @@ void* KeptAllocator::take_block(int64_t bytes) {
 }
 
 void KeptAllocator::return_block(void* block, int64_t bytes) {
+  std::lock_guard lock(mutex_);
   free_[bytes].push_back(block);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Device memory with a count of what is in use. Memory is not initialised.
+// Device memory with a count of what is in use. Memory is not initialised. Threads may share an
+// allocator: kernels of the CPU take scratch memory in theirs.
 
 #include <atomic>
 #include <cstddef>
@@ -69,6 +70,7 @@ class KeptAllocator final : public Allocator {
 
   // Until it is opened again there are only the blocks that were asked for before; asking for more
   // is an Error.
+  // Not for work of several threads, which may hold more at a time than in the run before.
   void close() { closed_ = true; }
   void open() { closed_ = false; }
 
@@ -81,6 +83,7 @@ class KeptAllocator final : public Allocator {
   void return_block(void* block, int64_t bytes) override;
 
   const std::shared_ptr<Allocator> source_;
+  std::mutex mutex_;
   std::map<int64_t, std::vector<void*>> free_;  // by size
   std::vector<Block> blocks_;
   bool closed_ = false;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/json_values.h"
 
 namespace xtrain {
 
@@ -136,9 +137,7 @@ bool is_utf8(const std::string& value) {
 std::string shown(const Json& value) {
   if (value.is_array()) return value.empty() ? "[]" : "an array";
   if (value.is_object()) return "an object";
-  std::string json = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (json.size() > 80) json = json.substr(0, 77) + "...";
-  return json;
+  return excerpt(value);
 }
 
 // ---- One field ----

@@ -33,6 +33,18 @@ void KvCache::end_row(const Context& ctx, int64_t row) {
   fill(ctx, lengths_.slice(0, row, 1), 0.0);
 }
 
+void KvCache::rewind(const Context& ctx, std::span<const int64_t> lengths) {
+  check(lengths.size() == held_.size(), "cache: ", held_.size(), " rows need as many lengths; got ",
+        lengths.size());
+  for (size_t row = 0; row < lengths.size(); ++row) {
+    check(lengths[row] >= 0 && lengths[row] <= held_[row], "cache: row ", row, " holds ",
+          held_[row], " tokens; it cannot go back to ", lengths[row]);
+  }
+  held_.assign(lengths.begin(), lengths.end());
+  const std::vector<int32_t> numbers(lengths.begin(), lengths.end());
+  copy(ctx, from_host(ctx, numbers, {rows()}), lengths_);
+}
+
 void KvCache::plan(const Context& ctx, std::span<const int64_t> counts) {
   check(counts.size() == held_.size(), "cache: ", held_.size(), " rows need as many counts; got ",
         counts.size());

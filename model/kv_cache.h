@@ -40,6 +40,10 @@ class KvCache {
   // results without meaning.
   void end_row(const Context& ctx, int64_t row);
 
+  // Row b goes back to its first lengths[b] tokens, so that another continuation can be read behind
+  // them. Error for more than it holds.
+  void rewind(const Context& ctx, std::span<const int64_t> lengths);
+
   // --- a pass, as the model calls it: what it brings is planned, by the host; then begin, the
   // layers' appends and finish work on the device, which may be recorded for passes of one token
   // ---

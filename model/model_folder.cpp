@@ -31,6 +31,19 @@ std::vector<int64_t> sizes_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
+// `rows` of the parameter, from `first` on, as they were read from the files at `path`.
+void check_finite(const std::string& path, const ParameterLayout& parameter, int64_t first,
+                  ElementType type, std::span<const std::byte> rows) {
+  const std::optional<int64_t> wrong = first_not_finite(type, rows);
+  if (!wrong) return;
+  int64_t row = first + *wrong / row_elements(parameter.shape);
+  size_t piece = 0;
+  while (row >= parameter.pieces[piece].rows) row -= parameter.pieces[piece++].rows;
+  reject_input(path, ": tensor ", parameter.pieces[piece].tensor,
+               " must hold finite numbers; one is infinite, too large for ", name_of(type),
+               " or not a number; take other weights");
+}
+
 }  // namespace
 
 ModelFolder::ModelFolder(const std::string& path) : path_(checked_folder(path)), tensors_(path_) {
@@ -153,6 +166,7 @@ void ModelFolder::load(const Context& ctx, const std::string& parameter, Tensor 
     const int64_t count = std::min(block, rows[0] - row);
     const auto some = std::span(bytes).first(static_cast<size_t>(count * row_bytes));
     read_rows(tensors_, layout, first_row + row, type, some);
+    check_finite(tensors_.path(), layout, first_row + row, type, some);
     copy_from_host(ctx, some, target.slice(0, row, count));
   }
 }

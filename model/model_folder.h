@@ -31,7 +31,8 @@ class ModelFolder {
   std::vector<std::string> notes() const;
 
   // Fills every parameter, cast to its dtype, on its device. InputError when the set is that of
-  // another model, or when a tied model has a head that is not its embedding.
+  // another model, when a tied model has a head that is not its embedding, and naming the tensor
+  // where a value is not finite in that dtype.
   void load(const Context& ctx, ParameterSet& parameters) const;
   // The same for one parameter.
   void load(const Context& ctx, Parameter& parameter) const;

@@ -1,5 +1,6 @@
 #include "model/tiny_transformer.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/copy.h"
@@ -90,15 +91,19 @@ Loss TinyTransformer::loss(const Context& ctx, Tape* tape, const TokenBatch& bat
 
 Tensor TinyTransformer::losses(const Context& ctx, const TokenBatch& batch, const Exec& exec,
                                int64_t vocab_size) {
-  check(batch.targets.defined() && batch.targets.shape() == batch.inputs.shape(),
-        "losses: targets must have the shape of the inputs ", batch.inputs.shape());
-  const int64_t rows = batch.inputs.numel();
   const Pass pass = pass_for(ctx, nullptr, batch.inputs, exec);
-  const Tensor x = hidden(pass, batch.inputs).value;
-  return linear_cross_entropy_rows(ctx, x.reshape({rows, config_.hidden_size}),
-                                   use(nullptr, *head_).value, batch.targets.reshape({rows}),
-                                   vocab_size)
-      .reshape(batch.inputs.shape());
+  return losses_of(ctx, hidden(pass, batch.inputs).value, batch.targets, vocab_size);
+}
+
+Tensor TinyTransformer::losses_of(const Context& ctx, const Tensor& hidden, const Tensor& targets,
+                                  int64_t vocab_size) {
+  const Shape shape{hidden.size(0), hidden.size(1)};
+  check(targets.defined() && targets.shape() == shape,
+        "losses: targets must have the shape of the inputs ", shape);
+  const int64_t rows = numel_of(shape);
+  return linear_cross_entropy_rows(ctx, hidden.reshape({rows, config_.hidden_size}),
+                                   use(nullptr, *head_).value, targets.reshape({rows}), vocab_size)
+      .reshape(shape);
 }
 
 Var TinyTransformer::logits(const Context& ctx, Tape* tape, const TokenBatch& batch,
@@ -119,19 +124,20 @@ struct PaddedRows {
   std::vector<int64_t> lengths;
 };
 
-PaddedRows padded(const Context& ctx, std::span<const std::vector<int32_t>> rows) {
+PaddedRows padded(const Context& ctx, std::span<const std::vector<int32_t>> rows,
+                  bool may_be_empty = false) {
   check(!rows.empty(), "model: at least one row must be given");
   PaddedRows all;
   int64_t T = 0;
   for (const auto& row : rows) {
-    check_input(!row.empty(), "model: every row must hold at least one token");
+    check_input(may_be_empty || !row.empty(), "model: every row must hold at least one token");
     all.lengths.push_back(static_cast<int64_t>(row.size()));
     T = std::max(T, all.lengths.back());
   }
   std::vector<int32_t> ids(rows.size() * T, 0), last;
   for (size_t b = 0; b < rows.size(); ++b) {
     std::copy(rows[b].begin(), rows[b].end(), ids.begin() + b * T);
-    last.push_back(static_cast<int32_t>(b * T + rows[b].size() - 1));
+    last.push_back(static_cast<int32_t>(b * T + std::max<size_t>(rows[b].size(), 1) - 1));
   }
   const int64_t B = static_cast<int64_t>(rows.size());
   all.inputs = from_host(ctx, ids, {B, T});
@@ -151,18 +157,37 @@ Tensor TinyTransformer::next_logits(const Context& ctx, std::span<const std::vec
 Tensor TinyTransformer::prefill(const Context& ctx, KvCache& cache,
                                 std::span<const std::vector<int32_t>> rows, const Exec& exec) {
   const PaddedRows all = padded(ctx, rows);
-  check_inputs(all.inputs, exec);
   for (int64_t row = 0; row < cache.rows(); ++row) {
     check(cache.length(row) == 0, "model: prefill needs an empty cache; row ", row, " holds ",
           cache.length(row), " tokens");
   }
-  cache.plan(ctx, all.lengths);
+  return logits_behind(ctx, hidden_behind(ctx, cache, all.inputs, all.lengths, exec), all.last);
+}
+
+void TinyTransformer::read_on(const Context& ctx, KvCache& cache,
+                              std::span<const std::vector<int32_t>> rows, const Exec& exec) {
+  if (std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.empty(); })) return;
+  const PaddedRows all = padded(ctx, rows, true);
+  hidden_behind(ctx, cache, all.inputs, all.lengths, exec);
+}
+
+Tensor TinyTransformer::losses_behind(const Context& ctx, KvCache& cache, const TokenBatch& batch,
+                                      std::span<const int64_t> lengths, const Exec& exec,
+                                      int64_t vocab_size) {
+  const Tensor x = hidden_behind(ctx, cache, batch.inputs, lengths, exec);
+  return losses_of(ctx, x, batch.targets, vocab_size);
+}
+
+// [B, T, C] of the inputs, of which the first lengths[b] of row b are put into the cache.
+Tensor TinyTransformer::hidden_behind(const Context& ctx, KvCache& cache, const Tensor& inputs,
+                                      std::span<const int64_t> lengths, const Exec& exec) {
+  check_inputs(inputs, exec);
+  const Tensor positions = positions_behind(ctx, cache, inputs.size(1));
+  cache.plan(ctx, lengths);
   cache.begin(ctx);
-  const Tensor positions = counted_positions(ctx, all.inputs.size(0), all.inputs.size(1));
-  const Pass pass = cached_pass(ctx, cache, positions, exec);
-  const Tensor logits = logits_behind(ctx, hidden(pass, all.inputs, &cache).value, all.last);
+  const Tensor x = hidden(cached_pass(ctx, cache, positions, exec), inputs, &cache).value;
   cache.finish(ctx);
-  return logits;
+  return x;
 }
 
 Tensor TinyTransformer::decode(const Context& ctx, KvCache& cache, const Tensor& tokens,
@@ -229,6 +254,19 @@ void TinyTransformer::check_inputs(const Tensor& inputs, const Exec& exec) const
 // 0, 1, ... in each row.
 Tensor TinyTransformer::counted_positions(const Context& ctx, int64_t batch, int64_t time) const {
   return contiguous(ctx, positions_.slice(0, 0, time).reshape({1, time}).expand({batch, time}));
+}
+
+// Those of the next `time` tokens of each row. Padding may go beyond the model's last position.
+Tensor TinyTransformer::positions_behind(const Context& ctx, const KvCache& cache,
+                                         int64_t time) const {
+  std::vector<int32_t> positions;
+  for (int64_t row = 0; row < cache.rows(); ++row) {
+    for (int64_t t = 0; t < time; ++t) {
+      const int64_t position = std::min(cache.length(row) + t, config_.max_position_embeddings - 1);
+      positions.push_back(static_cast<int32_t>(position));
+    }
+  }
+  return from_host(ctx, positions, {cache.rows(), time});
 }
 
 Pass TinyTransformer::pass_for(const Context& ctx, Tape* tape, const Tensor& inputs,

@@ -65,6 +65,14 @@ class TinyTransformer {
   // InputError when a row is longer than its capacity.
   Tensor prefill(const Context& ctx, KvCache& cache, std::span<const std::vector<int32_t>> rows,
                  const Exec& exec);
+  // Reads the rows behind what the cache holds of them; a row may be empty.
+  void read_on(const Context& ctx, KvCache& cache, std::span<const std::vector<int32_t>> rows,
+               const Exec& exec);
+  // The same for the first lengths[b] tokens of row b of the batch, and the loss of each target as
+  // losses() gives it: that of whole rows, bit for bit where a row's bits are independent of
+  // others.
+  Tensor losses_behind(const Context& ctx, KvCache& cache, const TokenBatch& batch,
+                       std::span<const int64_t> lengths, const Exec& exec, int64_t vocab_size = 0);
   // One more token [B] i32 for each row of the cache that has not ended; for a row that has, any
   // id. Beside `tokens` and the cache nothing is read that changes from token to token.
   Tensor decode(const Context& ctx, KvCache& cache, const Tensor& tokens, const Exec& exec);
@@ -87,6 +95,11 @@ class TinyTransformer {
   Pass cached_pass(const Context& ctx, const KvCache& cache, const Tensor& positions,
                    const Exec& exec) const;
   Tensor counted_positions(const Context& ctx, int64_t batch, int64_t time) const;
+  Tensor positions_behind(const Context& ctx, const KvCache& cache, int64_t time) const;
+  Tensor hidden_behind(const Context& ctx, KvCache& cache, const Tensor& inputs,
+                       std::span<const int64_t> lengths, const Exec& exec);
+  Tensor losses_of(const Context& ctx, const Tensor& hidden, const Tensor& targets,
+                   int64_t vocab_size);
   Var rows_of(const Pass& pass, Parameter& table, const Tensor& ids);
   Tensor head_product(const Context& ctx, const Tensor& x);
   Var hidden(Pass pass, const Tensor& inputs, const KvCache* cache = nullptr);

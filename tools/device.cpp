@@ -12,6 +12,16 @@ void add_device_option(CLI::App& app, std::string& device) {
       ->capture_default_str();
 }
 
+void add_attention_flags(CLI::App& app, bool& flash) {
+  flash = true;
+  CLI::Option* yes = app.add_flag_callback(
+      "--flash", [&flash] { flash = true; },
+      "attention that streams over keys; this is the default");
+  app.add_flag_callback(
+         "--no-flash", [&flash] { flash = false; }, "attention composed of products and a softmax")
+      ->excludes(yes);
+}
+
 std::string device_text(Device device) {
   return device.is_cuda() ? text(device, ", ", cuda_device_name(device.index)) : text(device);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Where a program computes.
+// Where and how a program computes.
 
 #include <string>
 
@@ -13,6 +13,9 @@ namespace xtrain {
 
 // Adds the option --device to a program; `device` holds its default.
 void add_device_option(CLI::App& app, std::string& device);
+
+// Adds the flags --flash, the default, and --no-flash for attention.
+void add_attention_flags(CLI::App& app, bool& flash);
 
 // Whether "cpu", "cuda" or "auto", a GPU where there is one, is a GPU here. InputError for another
 // name, and for "cuda" where there is none.

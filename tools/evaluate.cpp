@@ -27,7 +27,7 @@ struct Options {
   std::string model, multiple_choice, device = "auto", dtype = "f32";
   EvalData data;
   CorpusLossOptions corpus;
-  bool flash = false, json = false, wants_data = false;
+  bool flash = true, json = false, wants_data = false;
   int threads = 0;
 };
 
@@ -52,7 +52,7 @@ void add_data_options(CLI::App& app, Options& o) {
 }
 
 void add_computing_options(CLI::App& app, Options& o) {
-  app.add_option("--batch-size", o.corpus.batch_size, "windows or choices computed at a time")
+  app.add_option("--batch-size", o.corpus.batch_size, "windows or examples computed at a time")
       ->check(CLI::Range(kOne, int64_t{1} << 20))
       ->capture_default_str();
   app.add_option("--seq-len", o.corpus.seq_len,
@@ -68,7 +68,7 @@ void add_computing_options(CLI::App& app, Options& o) {
       ->capture_default_str();
   add_device_option(app, o.device);
   app.add_option("--dtype", o.dtype, "f64, f32 or bf16")->capture_default_str();
-  app.add_flag("--flash,!--no-flash", o.flash, "attention that streams over keys");
+  add_attention_flags(app, o.flash);
   app.add_option("--threads", o.threads, "CPU threads, 0 for all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

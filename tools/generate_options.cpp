@@ -61,10 +61,7 @@ GenerateArguments::GenerateArguments(CLI::App& app) {
                "read weights from the file when they are needed, a layer at a time");
   add_device_option(app, device);
   app.add_option("--dtype", dtype_, "f64, f32 or bf16")->capture_default_str();
-  CLI::Option* flash =
-      app.add_flag("--flash", flash_, "attention that streams over keys; this is the default");
-  app.add_flag("--no-flash", no_flash_, "attention composed of products and a softmax")
-      ->excludes(flash);
+  add_attention_flags(app, flash_);
   app.add_option("--threads", threads, "CPU threads; 0: one a core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -73,7 +70,7 @@ GenerateArguments::GenerateArguments(CLI::App& app) {
 
 Exec GenerateArguments::exec() const {
   Exec exec;
-  exec.attention = no_flash_ ? AttentionKind::composed : AttentionKind::flash;
+  exec.attention = flash_ ? AttentionKind::flash : AttentionKind::composed;
   exec.dtype = dtype_from_name(dtype_);
   check_input(is_floating(exec.dtype), "--dtype must be f64, f32 or bf16; got ", dtype_);
   return exec;
@@ -82,11 +79,15 @@ Exec GenerateArguments::exec() const {
 std::vector<GenerateArguments::Prompt> GenerateArguments::prompts(
     const Vocabulary& vocabulary, int64_t vocab_size, std::optional<int32_t> begin) const {
   std::vector<Prompt> all;
-  for (const std::string& text : texts_) all.push_back({text, vocabulary.encode(text, "--prompt")});
-  for (const std::string& path : files_) {
-    const std::string text = read_text(path);
-    all.push_back({text, vocabulary.encode(text, path)});
-  }
+  const auto add_text = [&](const std::string& text, const std::string& where) {
+    const bool may_be_ids = text.find_first_not_of("-0123456789, \t\r\n") == std::string::npos;
+    check_input(
+        vocabulary.kind() != Vocabulary::Kind::ids || may_be_ids, where, ": ", model,
+        " has no tokenizer to encode text with; give token ids, as --prompt-ids \"17 4 2\"");
+    all.push_back({text, vocabulary.encode(text, where)});
+  };
+  for (const std::string& text : texts_) add_text(text, "--prompt");
+  for (const std::string& path : files_) add_text(read_text(path), path);
   for (const std::string& list : ids_) {
     const std::vector<int32_t> ids = Vocabulary::ids(vocab_size).encode(list, "--prompt-ids");
     for (const int32_t id : ids) {
@@ -113,6 +114,8 @@ GenerateOptions GenerateArguments::options(const std::optional<GenerationConfig>
   GenerateOptions options;
   SamplingOptions& s = options.sampling;
   s = sampling_options(config);
+  check_input(top_k_.value_or(0) >= 0, "--top-k must be 0, for all tokens, or more; got ",
+              top_k_.value_or(0));
   // Who says how to sample wants to.
   const bool samples = temperature_ || top_k_ || top_p_ || min_p_;
   if (samples && s.temperature == 0.0) s.temperature = config->temperature.value_or(1.0);

@@ -53,7 +53,7 @@ class GenerateArguments {
   uint64_t seed_ = 0;
   int64_t num_samples_ = 1;
   std::string dtype_ = "f32";
-  bool no_cache_ = false, flash_ = false, no_flash_ = false, ignore_eos_ = false, add_bos_ = false;
+  bool no_cache_ = false, flash_ = true, ignore_eos_ = false, add_bos_ = false;
 };
 
 }  // namespace xtrain

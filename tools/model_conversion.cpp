@@ -8,8 +8,9 @@
 #include "core/atomic_folder.h"
 #include "core/config_writer.h"
 #include "core/error.h"
+#include "core/json_values.h"
 #include "core/mapped_file.h"
-#include "model/hf/hugging_face_config.h"
+#include "model/hf/exported_config.h"
 #include "model/hf/layout_writer.h"
 #include "model/model_folder.h"
 #include "train/checkpoint.h"
@@ -118,8 +119,9 @@ Names files_beside_tensors(const std::string& folder) {
 // A config with its dtype, where it gives one, replaced.
 std::string recast_config(const std::string& path, std::optional<ElementType> dtype) {
   const MappedFile file(path);
-  auto json = nlohmann::ordered_json::parse(file.text(), nullptr, false);
-  if (!dtype || !json.is_object()) return std::string(file.text());
+  if (!dtype) return std::string(file.text());
+  auto json = nlohmann::ordered_json::parse(shallow_json(file.text(), path), nullptr, false);
+  if (!json.is_object()) return std::string(file.text());
   bool changed = false;
   for (const char* key : {"torch_dtype", "dtype"}) {
     if (!json.contains(key)) continue;

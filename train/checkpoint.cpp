@@ -12,6 +12,7 @@
 #include "core/atomic_file.h"
 #include "core/copy.h"
 #include "core/error.h"
+#include "core/json_values.h"
 #include "core/mapped_file.h"
 #include "model/hf/safetensors.h"
 #include "train/checksum.h"
@@ -105,8 +106,8 @@ struct RemovedAtEnd {
 void publish(const fs::path& finished, const fs::path& target) {
   // Not every file system knows RENAME_EXCHANGE or other flags; a first save needs none.
   const unsigned flags = fs::exists(target) ? RENAME_EXCHANGE : 0;
-  check(renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, target.c_str(), flags) == 0,
-        "checkpoint: cannot rename ", finished.string(), " to ", target.string(), ": ",
+  const bool renamed = renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, target.c_str(), flags) == 0;
+  check(renamed, "checkpoint: cannot rename ", finished.string(), " to ", target.string(), ": ",
         std::strerror(errno));
   sync_folder(target.parent_path().string());
 }
@@ -131,10 +132,16 @@ int64_t step_of(const std::string& name) {
 // Steps in the folder, newest first.
 std::vector<int64_t> steps_in(const std::string& folder) {
   std::vector<int64_t> steps;
-  if (!fs::is_directory(folder)) return steps;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  const bool is_known = status.type() != fs::file_type::none;
+  if (is_known && !fs::is_directory(status)) return steps;
+  fs::directory_iterator entries;
+  if (is_known) entries = fs::directory_iterator(folder, error);
+  check_input(!error, folder, ": cannot be looked into: ", error.message());
+  for (const auto& entry : entries) {
     const int64_t step = step_of(entry.path().filename().string());
-    if (step >= 0 && entry.is_directory()) steps.push_back(step);
+    if (step >= 0 && entry.is_directory(error)) steps.push_back(step);
   }
   std::sort(steps.rbegin(), steps.rend());
   return steps;
@@ -144,8 +151,7 @@ std::vector<int64_t> steps_in(const std::string& folder) {
 
 Json read_json(const fs::path& path) {
   const MappedFile file(path.string());
-  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
-  Json json = Json::parse(text, text + file.bytes().size(), nullptr, false);
+  Json json = Json::parse(shallow_json(file.text(), file.path()), nullptr, false);
   check_input(json.is_object(), "checkpoint: ", path.string(), " must be a JSON object");
   return json;
 }

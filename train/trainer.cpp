@@ -117,8 +117,9 @@ void Trainer::allocate_step_memory() {
 }
 
 void Trainer::check_out_dir_unused() const {
-  const bool used =
-      fs::exists(fs::path(run_.train.out_dir) / kConfig) || has_checkpoints(checkpoint_folder());
+  std::error_code ignored;
+  const bool used = fs::exists(fs::path(run_.train.out_dir) / kConfig, ignored) ||
+                    has_checkpoints(checkpoint_folder());
   check_input(!used, "train.out_dir ", run_.train.out_dir,
               " already holds a run; continue it with --resume auto, or choose another --out-dir");
 }

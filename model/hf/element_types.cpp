@@ -1,5 +1,6 @@
 #include "model/hf/element_types.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -49,6 +50,27 @@ void convert_all(std::span<const std::byte> source, std::span<std::byte> target)
     const To to = converted<To>(from);
     std::memcpy(target.data() + i * sizeof(To), &to, sizeof(To));
   }
+}
+
+// The bits of the exponent, which infinities and NaN alone have all set.
+template <class Bits, Bits kExponent>
+std::optional<int64_t> first_not_finite_of(std::span<const std::byte> elements) {
+  constexpr size_t kBlock = 4096;
+  const size_t count = elements.size() / sizeof(Bits);
+  const auto is_wrong = [&](size_t i) {
+    Bits bits;
+    std::memcpy(&bits, elements.data() + i * sizeof(Bits), sizeof(Bits));
+    return (bits & kExponent) == kExponent;
+  };
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    const size_t end = std::min(begin + kBlock, count);
+    bool wrong = false;  // without a way out of the loop, which so becomes one of vectors
+    for (size_t i = begin; i < end; ++i) wrong |= is_wrong(i);
+    for (size_t i = begin; wrong && i < end; ++i) {
+      if (is_wrong(i)) return static_cast<int64_t>(i);
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -124,6 +146,20 @@ void convert_elements(ElementType from, std::span<const std::byte> source, Eleme
   dispatch_element(from, [&](auto a) {
     dispatch_element(to, [&](auto b) { convert_all<decltype(a), decltype(b)>(source, target); });
   });
+}
+
+std::optional<int64_t> first_not_finite(ElementType type, std::span<const std::byte> elements) {
+  switch (type) {
+    case ElementType::f64:
+      return first_not_finite_of<uint64_t, 0x7FF0'0000'0000'0000>(elements);
+    case ElementType::f32:
+      return first_not_finite_of<uint32_t, 0x7F80'0000>(elements);
+    case ElementType::bf16:
+      return first_not_finite_of<uint16_t, 0x7F80>(elements);
+    case ElementType::f16:
+      return first_not_finite_of<uint16_t, 0x7C00>(elements);
+  }
+  fail("first_not_finite: unknown type");
 }
 
 }  // namespace xtrain

@@ -30,4 +30,8 @@ uint16_t f64_to_f16(double value);
 void convert_elements(ElementType from, std::span<const std::byte> source, ElementType to,
                       std::span<std::byte> target);
 
+// The place of the first element that is infinite or not a number; none where all are finite. The
+// span need not be aligned.
+std::optional<int64_t> first_not_finite(ElementType type, std::span<const std::byte> elements);
+
 }  // namespace xtrain

@@ -5,6 +5,7 @@
 
 #include "core/config_reader.h"
 #include "core/error.h"
+#include "core/json_values.h"
 #include "core/mapped_file.h"
 
 namespace xtrain {
@@ -15,17 +16,17 @@ using Json = nlohmann::ordered_json;
 
 int64_t read_id(const Json& value, const std::string& where) {
   check_input(value.is_number_integer() && value >= 0, where,
-              " must be an id, a list of ids or null; got ", value.dump());
+              " must be an id, a list of ids or null; got ", excerpt(value));
   return value.get<int64_t>();
 }
 
 std::vector<int64_t> read_ids(const Json& json, const char* key, const std::string& path) {
-  const auto found = json.find(key);
-  if (found == json.end() || found->is_null()) return {};
+  const Json& found = member(json, key);
+  if (found.is_null()) return {};
   const std::string where = text(path, ": ", key);
-  if (!found->is_array()) return {read_id(*found, where)};
+  if (!found.is_array()) return {read_id(found, where)};
   std::vector<int64_t> ids;
-  for (const Json& each : *found) ids.push_back(read_id(each, where));
+  for (const Json& each : found) ids.push_back(read_id(each, where));
   return ids;
 }
 

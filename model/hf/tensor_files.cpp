@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/config_reader.h"
 #include "core/error.h"
@@ -32,6 +33,22 @@ std::map<std::string, std::string> read_weight_map(const std::string& path) {
   return shards;
 }
 
+// Where a folder has no safetensors: what it may have instead.
+std::string other_weights(const std::string& folder) {
+  const std::set<std::string> kinds{".pt", ".pth", ".gguf", ".h5", ".msgpack"};
+  std::set<std::string> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename(), kind = entry.path().extension();
+    const bool is_pickle = kind == ".bin" && name.find("model") != std::string::npos;
+    if (is_pickle || kinds.contains(kind)) found.insert(name);
+  }
+  if (found.empty()) return "";
+  return "; it holds " + *found.begin() +
+         ", a format that is not read: save the model as safetensors, as transformers' "
+         "save_pretrained does";
+}
+
 }  // namespace
 
 TensorFiles::TensorFiles(const std::string& folder) {
@@ -43,7 +60,7 @@ TensorFiles::TensorFiles(const std::string& folder) {
     return;
   }
   check_input(fs::exists(index, ignored), folder, ": holds neither ", kTensorFile, " nor ",
-              kTensorIndex);
+              kTensorIndex, other_weights(folder));
   path_ = index.string();
   add_shards(folder);
 }

@@ -15,6 +15,31 @@ TEST_CASE("a decoder gives the bits of passes one by one", "[model]") {
   }
 }
 
+TEST_CASE("a decoder whose kernels take memory in several threads gives the same bits", "[model]") {
+  constexpr int64_t V = 11, kRows = 64, kLength = 60;
+  const ModelConfig config = small_models(V, kLength)[3].config;
+  const Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
+  const Rows rows = random_rows(std::vector<int64_t>(kRows, kLength), V);
+  const std::vector<int64_t> first(kRows, 10);
+  const auto logits = [&](int threads) {
+    const Context ctx = cpu_context(threads);
+    TinyTransformer model(ctx, config, Dtype::f32, ModelUse::inference);
+    model.initialize(ctx, 3);
+    KvCache cache(ctx, config, kRows, kLength, exec);
+    model.prefill(ctx, cache, beginnings(rows, first), exec);
+    Decoder decoder(ctx, model, cache, exec);
+    std::vector<std::vector<double>> all;
+    for (int64_t n = 0; n < 40; ++n) {
+      std::vector<int32_t> tokens;
+      for (const auto& row : rows) tokens.push_back(row[10 + n]);
+      all.push_back(as_doubles(ctx, decoder.decode(tokens)));
+    }
+    return all;
+  };
+  const auto alone = logits(1);
+  for (int run = 0; run < 5; ++run) CHECK(logits(4) == alone);
+}
+
 TEST_CASE("a decoder asks for memory once", "[model]") {
   const Context ctx = cpu_context(1);
   const ModelConfig config = small_models(11, 60)[3].config;

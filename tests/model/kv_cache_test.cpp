@@ -123,3 +123,106 @@ TEST_CASE("tokens beyond a cache or a model are refused before anything runs", "
   CHECK(rejection([&] { model.next_logits(ctx, Rows{{}}, exec); }) ==
         "model: every row must hold at least one token");
 }
+
+namespace {
+
+// The losses of a row's tokens from number `first` on, by one pass over it alone.
+std::vector<double> last_losses(const Context& ctx, TinyTransformer& model,
+                                const std::vector<int32_t>& row, int64_t first, const Exec& exec,
+                                int64_t vocab_size) {
+  const std::vector<int32_t> inputs(row.begin(), row.end() - 1),
+      targets(row.begin() + 1, row.end());
+  const std::vector<double> losses =
+      as_doubles(ctx, model.losses(ctx, token_batch(ctx, inputs, targets, 1), exec, vocab_size));
+  return {losses.begin() + (first - 1), losses.end()};
+}
+
+// Rows behind what a cache holds of them: each row's last token there, and the tokens behind it.
+std::vector<double> cached_losses(const Context& ctx, TinyTransformer& model, KvCache& cache,
+                                  const Rows& rows, std::span<const int64_t> held, int64_t time,
+                                  const Exec& exec, int64_t vocab_size) {
+  std::vector<int32_t> inputs, targets;
+  std::vector<int64_t> lengths;
+  for (size_t b = 0; b < rows.size(); ++b) {
+    const size_t end = (b + 1) * time;
+    const auto from = rows[b].begin() + held[b];
+    lengths.push_back(rows[b].end() - from - 1);
+    inputs.insert(inputs.end(), from, rows[b].end() - 1);
+    targets.insert(targets.end(), from + 1, rows[b].end());
+    inputs.resize(end, 0);
+    targets.resize(end, kIgnoreIndex);
+  }
+  const TokenBatch batch = token_batch(ctx, inputs, targets, static_cast<int64_t>(rows.size()));
+  return as_doubles(ctx, model.losses_behind(ctx, cache, batch, lengths, exec, vocab_size));
+}
+
+}  // namespace
+
+TEST_CASE("losses behind a context that is read once have the bits of whole rows", "[model]") {
+  constexpr int64_t V = 11, T = 24, kTime = 9;
+  const Context ctx = cpu_context(1);
+  // Of a context the last token begins what is read behind it: the second row has no other. Its
+  // padding goes beyond the model's positions in the third.
+  const std::vector<int64_t> held{9, 0, 19};
+  const Rows contexts = random_rows(std::vector<int64_t>{10, 1, 20}, V);
+  for (const auto& [name, config] : small_models(V, T)) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+      TinyTransformer model(ctx, config, dtype, ModelUse::inference);
+      model.initialize(ctx, 3);
+      for (const AttentionKind attention : kBothAttentions) {
+        INFO(name << " in " << dtype << ", attention " << static_cast<int>(attention));
+        const Exec exec = exec_of(dtype, attention);
+        KvCache cache(ctx, config, 3, T, exec);
+        model.read_on(ctx, cache, beginnings(contexts, held), exec);
+        for (const std::vector<int64_t>& lengths :
+             {std::vector<int64_t>{4, 2, 5}, {kTime, kTime, 1}, {1, 7, 0}, {4, 2, 5}}) {
+          cache.rewind(ctx, held);
+          Rows rows = contexts;
+          for (size_t b = 0; b < rows.size(); ++b) {
+            for (int64_t i = 0; i < lengths[b]; ++i) {
+              rows[b].push_back(static_cast<int32_t>((lengths[0] + 3 * i + 5 * b) % (V - 1)));
+            }
+          }
+          const std::vector<double> cached =
+              cached_losses(ctx, model, cache, rows, held, kTime, exec, V - 1);
+          for (size_t b = 0; b < rows.size(); ++b) {
+            CHECK(cache.length(b) == held[b] + lengths[b]);
+            std::vector<double> expected(kTime);
+            if (lengths[b] > 0) {
+              const auto last = last_losses(ctx, model, rows[b], held[b] + 1, exec, V - 1);
+              std::copy(last.begin(), last.end(), expected.begin());
+            }
+            const auto begin = cached.begin() + static_cast<int64_t>(b) * kTime;
+            CHECK(std::vector<double>(begin, begin + kTime) == expected);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a cache goes back to what it holds and no further", "[model]") {
+  const Context ctx = cpu_context(1);
+  const ModelConfig config = small_models(11, 16)[3].config;
+  TinyTransformer model(ctx, config, Dtype::f32, ModelUse::inference);
+  model.initialize(ctx, 3);
+  const Exec exec = exec_of(Dtype::f32, AttentionKind::flash);
+  KvCache cache(ctx, config, 2, 8, exec);
+  model.read_on(ctx, cache, Rows{{}, {}}, exec);
+  CHECK(cache.length(0) == 0);
+  model.read_on(ctx, cache, Rows{{1, 2, 3}, {}}, exec);
+  model.read_on(ctx, cache, Rows{{4}, {5, 6}}, exec);
+  CHECK(cache.length(0) == 4);
+  CHECK(cache.length(1) == 2);
+  CHECK(to_host<int32_t>(ctx, cache.lengths()) == std::vector<int32_t>{4, 2});
+  CHECK_THROWS_WITH(cache.rewind(ctx, std::vector<int64_t>{4, 3}),
+                    "cache: row 1 holds 2 tokens; it cannot go back to 3");
+  CHECK_THROWS_WITH(cache.rewind(ctx, std::vector<int64_t>{4}),
+                    "cache: 2 rows need as many lengths; got 1");
+  cache.rewind(ctx, std::vector<int64_t>{2, 2});
+  CHECK(cache.length(0) == 2);
+  CHECK(to_host<int32_t>(ctx, cache.lengths()) == std::vector<int32_t>{2, 2});
+  CHECK(rejection([&] {
+          model.read_on(ctx, cache, Rows{std::vector<int32_t>(7, 1), {}}, exec);
+        }) == "cache: row 0 holds 2 of 8 tokens; 7 more do not fit");
+}

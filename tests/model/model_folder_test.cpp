@@ -7,7 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "model/hf/hugging_face_config.h"
+#include "model/hf/exported_config.h"
 #include "model/hf/parameter_rows.h"
 #include "model/model_checks.h"
 #include "support/rejection.h"
@@ -331,6 +331,43 @@ TEST_CASE("tensors that are missing, left over or of another shape are named", "
                  "tensor model.layers.2.input_layernorm.weight is missing"));
   CHECK(mentions(refusal(false, {}, [](Json& json) { json["num_hidden_layers"] = 1; }),
                  "has no place"));
+}
+
+TEST_CASE("a value that is no finite number is refused with its tensor", "[model_folder]") {
+  const std::string layer = "model.layers.1.";
+  for (const std::string& name :
+       {std::string("model.embed_tokens.weight"), layer + "self_attn.q_proj.weight",
+        layer + "self_attn.k_proj.weight", layer + "self_attn.v_proj.weight",
+        layer + "mlp.up_proj.weight", std::string("model.norm.weight")}) {
+    for (const float wrong : {NAN, INFINITY, -INFINITY}) {
+      for (const bool last : {false, true}) {
+        const std::string said = refusal(false, [&](auto& t) {
+          std::vector<float>& values = named(t, name).values;
+          (last ? values.back() : values.front()) = wrong;
+        });
+        CHECK(mentions(said, "model.safetensors: tensor " + name +
+                                 " must hold finite numbers; one is infinite, too large for F32 "
+                                 "or not a number"));
+      }
+    }
+  }
+}
+
+TEST_CASE("a value beyond the dtype of the computation is refused", "[model_folder]") {
+  const Context ctx = cpu_context(1);
+  const ModelConfig config = hugging_face_models()[0].config;  // with tensors that are turned
+  TinyTransformer source(ctx, config, Dtype::f32);
+  auto tensors = tensors_of(ctx, filled(ctx, source), hugging_face_layout(config));
+  NamedTensor& turned = named(tensors, "transformer.h.1.mlp.c_fc.weight");
+  turned.values[7] = 3.4e38f;
+  const TemporaryFolder folder;
+  write_folder(folder, config, tensors);
+  const ModelFolder model(folder.path.string());
+  TinyTransformer whole(ctx, config, Dtype::f32), rounded(ctx, config, Dtype::bf16);
+  CHECK_NOTHROW(model.load(ctx, whole.parameters()));
+  CHECK(mentions(rejection([&] { model.load(ctx, rounded.parameters()); }),
+                 "tensor transformer.h.1.mlp.c_fc.weight must hold finite numbers; one is "
+                 "infinite, too large for BF16 or not a number"));
 }
 
 TEST_CASE("a folder of this project's layout", "[model_folder]") {

@@ -291,3 +291,20 @@ TEST_CASE("a conversion that fails half way leaves nothing", "[tools][convert]")
   CHECK_FALSE(fs::exists(place.path / "out"));
   CHECK_FALSE(fs::exists(place.path / "out.partial"));
 }
+
+TEST_CASE("convert refuses a config that is nested without end", "[tools]") {
+  const Models place("llama");
+  place.write("theirs/config.json",
+              "{\"a\": " + std::string(300'000, '[') + std::string(300'000, ']') + "}");
+  for (const char* command : {"cast theirs out --dtype bf16", "merge theirs out",
+                              "export theirs out", "import theirs out", "inspect theirs"}) {
+    const Finished done = place.run("convert", command);
+    INFO(command << ": " << done.err);
+    // What merge does not change it copies as it is.
+    const bool copies = std::string(command).starts_with("merge");
+    CHECK(done.code == (copies ? 0 : 2));
+    CHECK((copies || done.err.find(" nested ") != std::string::npos));
+    CHECK(fs::exists(place.out("out")) == copies);
+    fs::remove_all(place.out("out"));
+  }
+}

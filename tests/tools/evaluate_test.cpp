@@ -74,7 +74,7 @@ TEST_CASE("evaluate gives the validation loss that training has given", "[tools]
 TEST_CASE("evaluate prints a table, or one line of JSON with the same numbers", "[tools]") {
   const Trained place;
   place.write("fox.txt", cycle(300));
-  const Json json = place.json("--data fox.txt --flash --stride 4 --batch-size 3");
+  const Json json = place.json("--data fox.txt --stride 4 --batch-size 3");
   CHECK(json["model_type"] == "qwen3");
   CHECK(json["vocabulary"].get<std::string>().ends_with("vocabulary.json"));
   CHECK(json["data_reader"] == "text, bytes as tokens");
@@ -86,7 +86,12 @@ TEST_CASE("evaluate prints a table, or one line of JSON with the same numbers", 
   CHECK(std::abs(bits - loss / std::log(2.0)) <= tolerance(Dtype::f64) * bits);
   CHECK(std::abs(json["perplexity"].get<double>() - std::exp(loss)) <= 1e-9 * std::exp(loss));
   CHECK_FALSE(json.contains("accuracy"));
-  const Finished table = place.evaluate("--data fox.txt --flash --stride 4");
+  // Attention is flash unless said otherwise; that changes roundings alone.
+  CHECK(place.json("--data fox.txt --stride 4 --flash")["loss"] == loss);
+  const double composed = place.json("--data fox.txt --stride 4 --no-flash")["loss"];
+  CHECK(composed != loss);
+  CHECK(std::abs(composed - loss) <= tolerance(Dtype::f32, 16) * loss);
+  const Finished table = place.evaluate("--data fox.txt --stride 4");
   CHECK(table.code == 0);
   char line[64];
   std::snprintf(line, sizeof line, "\nloss            %.4f nats a token\n", loss);
@@ -204,6 +209,7 @@ TEST_CASE("evaluate refuses what it cannot use, in one line", "[tools]") {
   CHECK(place.refusal("--data fox.txt --max-tokens -1").starts_with("evaluate: --max-tokens: "));
   CHECK(place.refusal("--data fox.txt --dtype i32") ==
         "evaluate: --dtype must be f64, f32 or bf16; got i32\n");
+  CHECK(place.refusal("--data fox.txt --flash --no-flash").find("flash") != std::string::npos);
   CHECK(place.refusal("--data fox.txt --format zip") ==
         "evaluate: format must be auto, text, raw_u16 or headered; got \"zip\"\n");
   CHECK(place.refusal("--data fox.txt --format headered")

@@ -184,7 +184,7 @@ TEST_CASE("bad arguments of generate are one line and exit code 2", "[tools]") {
       {"--prompt x --max-new-tokens 1e99", "--max-new-tokens"},
       {"--prompt x --temperature -1", "temperature must be 0 or more; got -1"},
       {"--prompt x --temperature nan", "temperature"},
-      {"--prompt x --top-k -3", "top_k must be at least 1; got -3"},
+      {"--prompt x --top-k -3", "--top-k must be 0, for all tokens, or more; got -3"},
       {"--prompt x --top-p 0", "top_p must lie in (0, 1]; got 0"},
       {"--prompt x --min-p 2", "min_p must lie in [0, 1]; got 2"},
       {"--prompt x --repetition-penalty 0", "repetition_penalty must be more than 0"},
@@ -215,7 +215,38 @@ TEST_CASE("bad arguments of generate are one line and exit code 2", "[tools]") {
   CHECK(place.run("generate", "--prompt x").err.find("--model is required") != std::string::npos);
   CHECK(place.run("generate", "--model nowhere --prompt x").code == 2);
   CHECK(place.run("generate", "--model small.json --prompt x").code == 2);
+  REQUIRE(place.shell("ln -s loop loop").code == 0);
+  CHECK(place.run("generate", "--model loop --prompt x").code == 2);
+  CHECK(place.run("generate", "--model loop --prompt x").err ==
+        "generate: loop/checkpoints: cannot be looked into: Too many levels of symbolic links\n");
+  CHECK(place.run("generate", "--prompt x --model " + std::string(5000, 'x')).code == 2);
   CHECK(place.run("generate", "--help").code == 0);
+}
+
+TEST_CASE("a model without a tokenizer takes ids and says so", "[tools]") {
+  const Trained place;
+  const std::string checkpoint = "run/checkpoints/step_00000002";
+  REQUIRE(place
+              .shell("mkdir bare && cp " + checkpoint + "/model.safetensors " + checkpoint +
+                     "/config.json bare")
+              .code == 0);
+  const auto generate = [&](const std::string& arguments) {
+    return place.run("generate", "--model bare --device cpu --threads 1 " + arguments);
+  };
+  place.write("text.txt", "Once upon");
+  for (const char* arguments : {"--prompt Once", "--prompt-file text.txt", "--prompt '1 2 x'"}) {
+    const Finished run = generate(arguments);
+    CHECK(run.code == 2);
+    CHECK(one_line(run.err));
+    CHECK(
+        run.err.ends_with(": bare has no tokenizer to encode text with; give token ids, as "
+                          "--prompt-ids \"17 4 2\"\n"));
+  }
+  const Finished by_ids = generate("--prompt-ids '17 4 2' --max-new-tokens 3");
+  CHECK(by_ids.code == 0);
+  CHECK(generate("--prompt '17 4 2' --max-new-tokens 3").out == by_ids.out);
+  CHECK(generate("--prompt '17 -4'").err.find("must be token ids in 0..255; got \"-4\"") !=
+        std::string::npos);
 }
 
 TEST_CASE("generate ends when nobody reads, and at a signal with what there is", "[tools]") {

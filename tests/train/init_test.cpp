@@ -1,10 +1,11 @@
 // Runs that start from a model's folder.
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/config_writer.h"
-#include "model/hf/hugging_face_config.h"
+#include "model/hf/exported_config.h"
 #include "model/hf/layout_writer.h"
 #include "support/catch.h"
 #include "support/rejection.h"
@@ -150,6 +151,22 @@ TEST_CASE("a run does not start on tokens of another tokenizer than its model's"
   folder.write("meta.json", R"({"vocab_size": 2, "itos": ["x", "y"]})");
   CHECK(mentions(rejection([&] { Trainer(cpu_context(1), run, alone); }),
                  "ids.bin: its ids are those of another tokenizer than the model's"));
+  std::filesystem::remove(folder.file("meta.json"));
+  const auto pickle = [](const std::string& characters) {
+    std::string all = "\x80\x02}(\x8c\x0avocab_sizeK";
+    all += static_cast<char>(characters.size());
+    all += "\x8c\x04itos](";
+    for (const char c : characters) all += std::string("\x8c\x01") + c;
+    return all + "eu.";
+  };
+  folder.write("meta.pkl", pickle("xy"));
+  CHECK(mentions(rejection([&] { Trainer(cpu_context(1), run, alone); }),
+                 "ids.bin: its ids are those of another tokenizer than the model's"));
+  std::string of_model(text);
+  std::sort(of_model.begin(), of_model.end());
+  of_model.erase(std::unique(of_model.begin(), of_model.end()), of_model.end());
+  folder.write("meta.pkl", pickle(of_model));
+  CHECK_NOTHROW(Trainer(cpu_context(1), run, alone));
 }
 
 TEST_CASE("a resumed run goes on from its checkpoint, not from the folder", "[train][init]") {

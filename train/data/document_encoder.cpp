@@ -29,24 +29,14 @@ std::string text_of_json(std::string_view line, const std::string& wanted,
 DocumentEncoder::DocumentEncoder(std::shared_ptr<const Vocabulary> vocabulary, Markers markers,
                                  std::string jsonl_field, const DocumentReader& reader)
     : vocabulary_(std::move(vocabulary)),
+      encoder_(*vocabulary_),
       markers_(markers),
       jsonl_field_(std::move(jsonl_field)),
-      reader_(reader) {
-  if (vocabulary_->tokenizer()) bpe_.emplace(vocabulary_->tokenizer());
-}
+      reader_(reader) {}
 
-void DocumentEncoder::encode_text(std::string_view text, const DocumentPart& part,
-                                  std::vector<int32_t>& ids) {
-  if (bpe_) return bpe_->encode(text, ids, markers_);
-  if (vocabulary_->kind() == Vocabulary::Kind::bytes) {
-    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
-    return;
-  }
-  const auto more =
-      vocabulary_->encode(text, part.json ? reader_.where(part.from)
-                                          : reader_.file_name(part.from) + ", from byte " +
-                                                std::to_string(part.from.offset) + " on");
-  ids.insert(ids.end(), more.begin(), more.end());
+std::string DocumentEncoder::where(const DocumentPart& part) const {
+  if (part.json) return reader_.where(part.from);
+  return text(reader_.file_name(part.from), ", from byte ", part.from.offset, " on");
 }
 
 void DocumentEncoder::encode(const DocumentBatch& batch, EncodedBatch& out) {
@@ -56,7 +46,7 @@ void DocumentEncoder::encode(const DocumentBatch& batch, EncodedBatch& out) {
     std::string_view text = batch.text_of(part);
     std::string parsed;
     if (part.json) text = parsed = text_of_json(text, jsonl_field_, reader_.where(part.from));
-    encode_text(text, part, out.ids);
+    encoder_.encode(text, where(part), out.ids, markers_);
     out.parts.push_back({out.ids.size(), static_cast<int64_t>(text.size())});
   }
 }

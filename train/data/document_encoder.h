@@ -3,13 +3,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "train/data/bpe_tokenizer.h"
 #include "train/data/document_reader.h"
+#include "train/data/text_encoder.h"
 #include "train/data/vocabulary.h"
 
 namespace xtrain {
@@ -38,10 +37,10 @@ class DocumentEncoder {
   void encode(const DocumentBatch& batch, EncodedBatch& out);
 
  private:
-  void encode_text(std::string_view text, const DocumentPart& part, std::vector<int32_t>& ids);
+  std::string where(const DocumentPart& part) const;
 
   std::shared_ptr<const Vocabulary> vocabulary_;
-  std::optional<BpeEncoder> bpe_;
+  TextEncoder encoder_;
   Markers markers_;
   std::string jsonl_field_;
   const DocumentReader& reader_;

@@ -64,8 +64,9 @@ void DocumentReader::seek(const ReadPosition& position) {
   open_file();
   const InputFile& file = files_[static_cast<size_t>(position.file)];
   if (!file.stream) {
-    check_input(::lseek(descriptor_, position.offset, SEEK_SET) == position.offset, file.path,
-                ": cannot go on from byte ", position.offset, ": ", std::strerror(errno));
+    const bool is_there = ::lseek(descriptor_, position.offset, SEEK_SET) == position.offset;
+    check_input(is_there, file.path, ": cannot go on from byte ", position.offset, ": ",
+                std::strerror(errno));
   } else {
     while (position_.offset < position.offset) {
       if (window().empty()) read_more();

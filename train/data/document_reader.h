@@ -67,8 +67,6 @@ class DocumentReader {
   // that cannot be read, or whose size is no longer what it was.
   bool next(DocumentBatch& batch);
 
-  const std::vector<InputFile>& files() const { return files_; }
-
   // For errors.
   std::string file_name(const ReadPosition& position) const;
   std::string where(const ReadPosition& position) const;  // file:line

@@ -35,12 +35,13 @@ std::vector<std::string> files_below(const std::string& folder) {
 }
 
 InputFile describe(const std::string& path) {
+  // The calls come before the checks: arguments, errno among them, have no order.
   struct stat status {};
-  check_input(::stat(path.c_str(), &status) == 0, path,
-              ": cannot be opened: ", std::strerror(errno));
+  const bool is_there = ::stat(path.c_str(), &status) == 0;
+  check_input(is_there, path, ": cannot be opened: ", std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return {path, 0, 0, true};
-  check_input(::access(path.c_str(), R_OK) == 0, path,
-              ": cannot be opened: ", std::strerror(errno));
+  const bool is_readable = ::access(path.c_str(), R_OK) == 0;
+  check_input(is_readable, path, ": cannot be opened: ", std::strerror(errno));
   return {path, status.st_size,
           int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec, false};
 }

@@ -153,7 +153,11 @@ Data open_data(const DataConfig& config, int64_t vocab_size, const Vocabulary* o
               "\" needs files; data.train_files is empty");
   check_input(kind == "tokens" || config.format == "auto",
               "data.format applies to token files; data.source is \"", kind, "\"");
-  if (of_model && kind == "tokens") check_token_vocabulary(files, *of_model);
+  if (of_model && kind == "tokens") {
+    std::vector<const MappedFile*> pointers;
+    for (const MappedFile& file : files) pointers.push_back(&file);
+    check_token_vocabulary(pointers, *of_model);
+  }
   const double fraction = config.val_fraction >= 0 ? config.val_fraction
                           : kind == "tokens"       ? 0
                                                    : kUsualValFraction;

@@ -16,6 +16,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/json_values.h"
 #include "core/mapped_file.h"
 #include "train/checksum.h"
 
@@ -66,7 +67,8 @@ ReadPosition read_position(const Json& json) {
 }
 
 Json parse_file(const std::string& path) {
-  const Json json = Json::parse(MappedFile(path).text(), nullptr, false);
+  const MappedFile file(path);
+  const Json json = Json::parse(shallow_json(file.text(), path), nullptr, false);
   check_input(json.is_object(), path, ": must be a JSON object");
   return json;
 }
@@ -267,7 +269,8 @@ std::string tokenizer_beside(const std::string& token_file) {
   const fs::path folder = fs::path(token_file).parent_path(), manifest = folder / kManifest;
   std::error_code ignored;
   if (!fs::is_regular_file(manifest, ignored)) return "";
-  const Json json = Json::parse(MappedFile(manifest.string()).text(), nullptr, false);
+  const MappedFile file(manifest.string());
+  const Json json = Json::parse(shallow_json(file.text(), file.path()), nullptr, false);
   check_input(!json.is_discarded(), manifest.string(),
               ": is not JSON; it is damaged, so that what ", "the ids of ", token_file,
               " mean is not known");

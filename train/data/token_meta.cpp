@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json_values.h"
+#include "train/data/plain_pickle.h"
 #include "train/data/token_file.h"
 
 namespace xtrain {
@@ -18,15 +20,15 @@ using Tokens = std::vector<std::string>;  // by id; empty: none yet
 
 void set_token(Tokens& tokens, const Json& id, const std::string& token, const std::string& where) {
   const bool fits = id.is_number_integer() && id >= 0 && id < tokens.size();
-  check_input(fits, where, ": ids must lie in 0..", tokens.size() - 1, "; got ", id.dump());
+  check_input(fits, where, ": ids must lie in 0..", tokens.size() - 1, "; got ", excerpt(id));
   std::string& slot = tokens[id.get<size_t>()];
-  check_input(!token.empty() && (slot.empty() || slot == token), where, ": id ", id.dump(),
+  check_input(!token.empty() && (slot.empty() || slot == token), where, ": id ", excerpt(id),
               " must stand for one character; got \"", slot, "\" and \"", token, "\"");
   slot = token;
 }
 
 std::string token_text(const Json& token, const std::string& where) {
-  check_input(token.is_string(), where, ": \"itos\" must hold characters; got ", token.dump());
+  check_input(token.is_string(), where, ": \"itos\" must hold characters; got ", excerpt(token));
   return token;
 }
 
@@ -69,19 +71,19 @@ std::optional<Vocabulary> declared_by(const MappedFile& file) {
     const MappedFile json(meta.string());
     return parse_nanogpt_meta(json.text(), json.path());
   }
-  check_input(!fs::exists(pickle, ignored), pickle.string(), ": says what the ids of ", file.path(),
-              " mean, but a Python pickle is not read; ",
-              "make a meta.json of it: python3 tools/nanogpt_meta.py ", pickle.string());
-  return std::nullopt;
+  if (!fs::exists(pickle, ignored)) return std::nullopt;
+  const MappedFile plain(pickle.string());
+  return parse_nanogpt_meta(json_of_pickle(plain.text(), plain.path()), plain.path());
 }
 
 }  // namespace
 
 Vocabulary parse_nanogpt_meta(std::string_view json, const std::string& where) {
-  const Json meta = Json::parse(json, nullptr, false);
+  const Json meta = Json::parse(shallow_json(json, where), nullptr, false);
   const bool has_size = meta.is_object() && meta.contains("vocab_size") &&
                         meta["vocab_size"].is_number_integer() && meta["vocab_size"] > 0;
-  check_input(has_size, where, ": must be a JSON object with a \"vocab_size\" above 0");
+  check_input(has_size, where,
+              ": must hold a \"vocab_size\" above 0, in a JSON object or a dictionary");
   const auto size = meta["vocab_size"].get<int64_t>();
   const bool has_itos = meta.contains("itos"), has_stoi = meta.contains("stoi");
   const Vocabulary ids = Vocabulary::ids(size);  // refuses sizes out of range

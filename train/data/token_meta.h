@@ -1,10 +1,10 @@
 #pragma once
 // What token files, or files beside them, say about the meaning of their ids.
 //
-//   meta.json   beside raw files, as nanoGPT's meta.pkl has it: "vocab_size", and "itos" (a list of
-//               characters, or an object from id to character) or "stoi" (from character to id), or
-//               both. Without the two it gives the number of ids alone. tools/nanogpt_meta.py makes
-//               it of a meta.pkl: a pickle is a program, which is not run here.
+//   meta.pkl    beside raw files, as nanoGPT writes it: a dictionary of "vocab_size", and "itos" (a
+//               list of characters, or a dictionary from id to character) or "stoi" (from character
+//               to id), or both. Without the two it gives the number of ids alone.
+//   meta.json   the same as JSON; where both are there, it counts.
 //   BIN.TOK     of version 2 has the number of ids in its header.
 
 #include <optional>
@@ -16,12 +16,12 @@
 
 namespace xtrain {
 
-// The vocabulary of meta.json, which lies at `where`. Throws InputError naming it and what is
-// wrong.
+// The vocabulary of a meta file's data, as JSON; the file lies at `where`. Throws InputError naming
+// it and what is wrong.
 Vocabulary parse_nanogpt_meta(std::string_view json, const std::string& where);
 
 // What the files declare, none where they say nothing. Throws InputError naming the files where two
-// do not agree, and a meta.pkl without meta.json.
+// do not agree.
 std::optional<Vocabulary> declared_vocabulary(std::span<const MappedFile> files);
 
 }  // namespace xtrain

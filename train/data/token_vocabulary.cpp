@@ -32,14 +32,14 @@ std::optional<Vocabulary> token_vocabulary(std::span<const MappedFile> files) {
   return declared_vocabulary(files);
 }
 
-void check_token_vocabulary(std::span<const MappedFile> files, const Vocabulary& of_model) {
+void check_token_vocabulary(std::span<const MappedFile* const> files, const Vocabulary& of_model) {
   if (of_model.kind() == Vocabulary::Kind::ids) return;
-  std::set<std::filesystem::path> folders;  // what tells more than a number lies beside the files
-  for (const MappedFile& file : files) {
-    if (!folders.insert(std::filesystem::path(file.path()).parent_path()).second) continue;
-    const std::optional<Vocabulary> own = token_vocabulary({&file, 1});
+  std::set<std::filesystem::path> folders;
+  for (const MappedFile* file : files) {
+    if (!folders.insert(std::filesystem::path(file->path()).parent_path()).second) continue;
+    const std::optional<Vocabulary> own = token_vocabulary({file, 1});
     const bool says = own && own->kind() != Vocabulary::Kind::ids;
-    check_input(!says || own->to_json() == of_model.to_json(), file.path(),
+    check_input(!says || own->to_json() == of_model.to_json(), file->path(),
                 ": its ids are those of another tokenizer than the model's; tokenize the text with "
                 "the model's own");
   }

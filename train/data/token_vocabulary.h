@@ -14,7 +14,8 @@ namespace xtrain {
 std::optional<Vocabulary> token_vocabulary(std::span<const MappedFile> files);
 
 // Throws InputError naming a file whose ids are known to be of another tokenizer than the model's.
-// A bare number of ids says nothing.
-void check_token_vocabulary(std::span<const MappedFile> files, const Vocabulary& of_model);
+// A bare number of ids says nothing. What tells more lies beside the files and is read once for a
+// folder.
+void check_token_vocabulary(std::span<const MappedFile* const> files, const Vocabulary& of_model);
 
 }  // namespace xtrain

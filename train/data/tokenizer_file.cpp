@@ -9,6 +9,7 @@
 
 #include "core/config_reader.h"
 #include "core/error.h"
+#include "core/json_values.h"
 #include "core/mapped_file.h"
 #include "train/data/bpe_tokenizer.h"
 #include "train/data/exported_tokenizer.h"
@@ -80,7 +81,8 @@ std::vector<AddedToken> read_added_tokens(const Json& config, const std::string&
 
 // GPT-2's folders say nowhere that this entry of the vocabulary is a marker.
 std::vector<AddedToken> gpt2_markers(const fs::path& vocab_path) {
-  const Json vocab = Json::parse(MappedFile(vocab_path.string()).text(), nullptr, false);
+  const MappedFile file(vocab_path.string());
+  const Json vocab = Json::parse(shallow_json(file.text(), file.path()), nullptr, false);
   const auto found = vocab.is_object() ? vocab.find(kEndOfText) : vocab.end();
   if (found == vocab.end() || !found->is_number_integer()) return {};
   return {{found->get<int32_t>(), kEndOfText}};
@@ -117,7 +119,7 @@ TokenizerFile open_vocab_and_merges(const fs::path& folder, const Json& config) 
 
 TokenizerFile open_file(const fs::path& path) {
   const MappedFile file(path.string());
-  std::optional<Vocabulary> plain = byte_or_char_vocabulary(file.text());
+  std::optional<Vocabulary> plain = byte_or_char_vocabulary(shallow_json(file.text(), file.path()));
   TokenizerFile tokenizer = describe_tokenizer(
       plain ? *std::move(plain) : Vocabulary::from_json(file.text(), path.string()));
   if (tokenizer.vocabulary->kind() == Vocabulary::Kind::bpe) tokenizer.content = file.text();
@@ -128,7 +130,8 @@ TokenizerFile open_file(const fs::path& path) {
 // Hugging Face's vocab.json, tokens and ids alone, means nothing without the merges beside it.
 bool is_bare_vocab(const fs::path& path) {
   if (path.filename() != kVocabJson || !is_there(path)) return false;
-  const Json json = Json::parse(MappedFile(path.string()).text(), nullptr, false);
+  const MappedFile file(path.string());
+  const Json json = Json::parse(shallow_json(file.text(), file.path()), nullptr, false);
   return json.is_object() && !json.empty() && json.begin()->is_number() &&
          std::all_of(json.begin(), json.end(), [](const Json& id) { return id.is_number(); });
 }

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/json_values.h"
 #include "core/mapped_file.h"
 #include "train/data/byte_alphabet.h"
 #include "train/data/utf8.h"
@@ -26,15 +27,6 @@ struct Spellings {
   std::vector<std::string> tokens;  // bytes by id
   std::unordered_map<std::string, int32_t> id_of;
 };
-
-std::string excerpt(const Json& value) {
-  constexpr size_t kMost = 60;
-  std::string dump = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (dump.size() <= kMost) return dump;
-  dump.resize(kMost);
-  dump.resize(kMost - unfinished_utf8_length(dump));
-  return dump + "...";
-}
 
 // A text of the file, written in quotes and in one line: control characters are escaped.
 struct Quoted {
@@ -75,15 +67,9 @@ Json parse(std::string_view json, const std::string& where) {
     check_input(parsed.is_object(), where, ": must be a JSON object");
     return parsed;
   } catch (const Json::parse_error& error) {
-    reject_input(where, ": is not JSON at byte ", error.byte);
+    reject_input(where, ": is not JSON at byte ", error.byte, " of ", json.size(),
+                 "; the file is damaged or cut short");
   }
-}
-
-// The member, or null where there is none.
-const Json& member(const Json& object, const char* key) {
-  static const Json kNull;
-  const auto found = object.find(key);
-  return found == object.end() ? kNull : *found;
 }
 
 bool is_type(const Json& value, std::string_view type) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/json_values.h"
 #include "core/mapped_file.h"
 #include "train/data/bpe_tokenizer.h"
 #include "train/data/tokenizer_json.h"
@@ -57,6 +58,15 @@ std::vector<int32_t> parse_ids(std::string_view text, int64_t size, std::string_
     i = text.find_first_not_of(kSpaces, end);
   }
   return ids;
+}
+
+nlohmann::json parse_json(std::string_view json, const std::string& where) {
+  try {
+    return nlohmann::json::parse(shallow_json(json, where));
+  } catch (const nlohmann::json::parse_error& error) {
+    reject_input(where, ": is not JSON at byte ", error.byte, " of ", json.size(),
+                 "; the file is damaged or cut short");
+  }
 }
 
 }  // namespace
@@ -158,7 +168,7 @@ std::string Vocabulary::to_json() const {
 }
 
 Vocabulary Vocabulary::from_json(std::string_view json_text, const std::string& where) {
-  const auto json = nlohmann::json::parse(json_text, nullptr, false);
+  const auto json = parse_json(json_text, where);
   const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
   if (has("model")) {
     return bpe(std::make_shared<BpeTokenizer>(parse_tokenizer_json(json_text, where)));
@@ -182,7 +192,7 @@ Vocabulary Vocabulary::from_json(std::string_view json_text, const std::string& 
     auto& known = vocabulary.code_points_;
     check_input(end > 0 && end == character.size() && (known.empty() || known.back() < value),
                 where, ": tokens must be single characters in code point order; entry ",
-                known.size(), " is ", token.dump());
+                known.size(), " is ", excerpt(token));
     known.push_back(value);
   }
   return vocabulary;

@@ -52,9 +52,13 @@ SourcePtr open_eval_data(const EvalData& data, const Vocabulary& vocabulary) {
               "format must be auto, text, raw_u16 or headered; got \"", data.format, "\"");
   if (data.files.empty()) return open_stories(data, vocabulary);
   std::vector<MappedFile> files = open_data_files(data.files);
+  std::vector<const MappedFile*> tokens;
+  for (const MappedFile& file : files) {
+    if (is_tokens(file, data.format)) tokens.push_back(&file);
+  }
+  check_token_vocabulary(tokens, vocabulary);
   std::vector<SourcePtr> parts;
   for (MappedFile& file : files) {
-    if (is_tokens(file, data.format)) check_token_vocabulary({&file, 1}, vocabulary);
     parts.push_back(open_file(std::move(file), data.format, vocabulary));
   }
   return parts.size() == 1 ? parts.front() : std::make_shared<JoinedSource>(std::move(parts));

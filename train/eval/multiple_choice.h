@@ -4,6 +4,7 @@
 // The score of a completion c_1 .. c_n of a context is the sum of log p(c_i | context, c_1 ..
 // c_i-1). `correct` counts examples whose answer has the highest score, `correct_norm` those whose
 // answer has the highest score a token, score / n, as llm.c does it. The first of equals is chosen.
+// A context is computed once and its choices behind it.
 
 #include <cstdint>
 #include <string>
@@ -28,7 +29,7 @@ struct MultipleChoiceSet {
 };
 
 struct MultipleChoiceOptions {
-  int64_t batch_size = 8;  // completions computed at a time; changes no result
+  int64_t batch_size = 8;  // examples computed at a time; changes no result
   int64_t seq_len = 0;     // tokens that the model sees; longer contexts are cut at the front
   Exec exec;
 };

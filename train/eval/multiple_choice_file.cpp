@@ -7,13 +7,13 @@
 #include <cstring>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "core/error.h"
+#include "core/json_values.h"
 #include "core/mapped_file.h"
-#include "train/data/bpe_tokenizer.h"
+#include "train/data/text_encoder.h"
 #include "train/data/token_file.h"
 
 namespace xtrain {
@@ -129,23 +129,6 @@ MultipleChoiceSet read_llmc(const MappedFile& file, const Vocabulary& vocabulary
 
 // --- JSON ----------------------------------------------------------------------------------------
 
-class TextEncoder {
- public:
-  explicit TextEncoder(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
-    if (vocabulary.tokenizer()) bpe_.emplace(vocabulary.tokenizer());
-  }
-  std::vector<int32_t> encode(std::string_view text, const std::string& where) {
-    if (!bpe_) return vocabulary_.encode(text, where);
-    std::vector<int32_t> ids;
-    bpe_->encode(text, ids);
-    return ids;
-  }
-
- private:
-  const Vocabulary& vocabulary_;
-  std::optional<BpeEncoder> bpe_;  // remembers pieces from one text to the next
-};
-
 using Names = std::initializer_list<const char*>;
 
 // The value of the one key among `names` that is there.
@@ -161,15 +144,8 @@ const Json& field(const Json& object, Names names, const std::string& where) {
   return object[found];
 }
 
-// For errors; what a file holds may be long.
-std::string shown(const Json& value) {
-  constexpr size_t kMost = 60;
-  const std::string json = value.dump(-1, ' ', true);
-  return json.size() <= kMost ? json : json.substr(0, kMost) + "...";
-}
-
 std::string string_of(const Json& value, const char* what, const std::string& where) {
-  check_input(value.is_string(), where, ": ", what, " must be text; got ", shown(value));
+  check_input(value.is_string(), where, ": ", what, " must be text; got ", excerpt(value));
   return value;
 }
 
@@ -191,7 +167,7 @@ int64_t answer_of(const Json& value, int64_t choices, const std::string& where) 
   check_input(answer >= 0 && answer < choices, where,
               ": the answer must be the index of a choice, 0..", choices - 1,
               ", or its letter, A..", static_cast<char>('A' + std::min<int64_t>(choices, 26) - 1),
-              "; got ", shown(value));
+              "; got ", excerpt(value));
   return answer;
 }
 
@@ -201,7 +177,7 @@ bool is_space(char c) {
 
 MultipleChoiceExample parse_example(std::string_view line, TextEncoder& encoder,
                                     const std::string& where) {
-  const Json object = Json::parse(line, nullptr, false);
+  const Json object = Json::parse(shallow_json(line, where), nullptr, false);
   check_input(object.is_object(), where, ": must be a JSON object in UTF-8");
   MultipleChoiceExample example;
   example.where = where;
@@ -210,13 +186,13 @@ MultipleChoiceExample parse_example(std::string_view line, TextEncoder& encoder,
   const Json& choices = field(object, {"choices", "endings"}, where);
   check_input(choices.is_array() && choices.size() >= 2, where,
               ": the choices must be a list of at least 2 texts");
-  example.context = encoder.encode(context, where);
+  encoder.encode(context, where, example.context);
   check_input(!example.context.empty(), where, ": the context must hold at least one token");
   for (const Json& value : choices) {
     std::string choice = string_of(value, "a choice", where);
     check_input(!choice.empty(), where, ": a choice must hold at least one token");
     if (!is_space(choice.front()) && !is_space(context.back())) choice.insert(0, " ");
-    example.choices.push_back(encoder.encode(choice, where));
+    encoder.encode(choice, where, example.choices.emplace_back());
     check_input(!example.choices.back().empty(), where, ": a choice must hold at least one token");
   }
   example.answer = answer_of(field(object, {"label", "answer", "gold"}, where),

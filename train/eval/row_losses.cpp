@@ -23,8 +23,11 @@ std::vector<double> row_losses(const Context& ctx, TinyTransformer& model, const
   Context evaluating = ctx;
   evaluating.training = false;
   const TokenBatch tokens = token_batch(evaluating, batch.inputs, batch.targets, batch.batch_size);
-  const Tensor losses = model.losses(evaluating, tokens, exec, vocab_size);
-  std::vector<double> values = to_host<double>(evaluating, cast(evaluating, losses, Dtype::f64));
+  return finite_losses(evaluating, model.losses(evaluating, tokens, exec, vocab_size));
+}
+
+std::vector<double> finite_losses(const Context& ctx, const Tensor& losses) {
+  std::vector<double> values = to_host<double>(ctx, cast(ctx, losses, Dtype::f64));
   check(std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); }),
         "a loss is not finite; the model's weights hold values that are not, or too large");
   return values;

@@ -5,6 +5,7 @@
 
 #include "core/config_reader.h"
 #include "core/error.h"
+#include "core/json_values.h"
 #include "core/mapped_file.h"
 
 namespace xtrain {
@@ -33,16 +34,25 @@ class Reader {
  private:
   template <class T, class Fits>
   std::optional<T> value(const char* key, const char* kind, const Fits& fits) const {
-    const auto found = json_.find(key);
-    if (found == json_.end() || found->is_null()) return std::nullopt;
-    check_input(fits(*found), path_, ": ", key, " must be ", kind, "; got ",
-                found->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 40));
-    return found->get<T>();
+    const Json& found = member(json_, key);
+    if (found.is_null()) return std::nullopt;
+    check_input(fits(found), path_, ": ", key, " must be ", kind, "; got ", excerpt(found));
+    return found.get<T>();
   }
 
   const Json& json_;
   const std::string& path_;
 };
+
+void check_ranges(const GenerationConfig& config, const std::string& path) try {
+  check_input(config.top_k.value_or(0) >= 0, "top_k must be 0, for all tokens, or more; got ",
+              config.top_k.value_or(0));
+  check_input(config.max_new_tokens.value_or(0) >= 0, "max_new_tokens must be 0 or more; got ",
+              config.max_new_tokens.value_or(0));
+  validate(sampling_options(config));
+} catch (const InputError& error) {
+  reject_input(path, ": ", error.what());
+}
 
 }  // namespace
 
@@ -61,6 +71,7 @@ std::optional<GenerationConfig> read_generation_config(const std::string& folder
   config.min_p = reader.number("min_p");
   config.repetition_penalty = reader.number("repetition_penalty");
   config.max_new_tokens = reader.integer("max_new_tokens");
+  check_ranges(config, path);
   return config;
 }
 

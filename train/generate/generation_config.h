@@ -16,7 +16,7 @@ struct GenerationConfig {
 };
 
 // None where the folder has no such file. Keys of other things are passed over. InputError naming
-// file and key for a value of a wrong type.
+// file and key for a value of a wrong type or out of range.
 std::optional<GenerationConfig> read_generation_config(const std::string& folder);
 
 // The options of a model without flags: those of the config, greedy unless do_sample is true, as

@@ -98,3 +98,34 @@ TEST_CASE("names and sizes of element types", "[element_types]") {
   std::vector<std::byte> three(3);
   CHECK_THROWS_AS(convert_elements(ElementType::f16, three, ElementType::f32, three), Error);
 }
+
+namespace {
+
+template <class Bits>
+void check_finds(ElementType type, Bits largest) {
+  INFO(name_of(type));
+  std::vector<Bits> bits(9001, largest);
+  const auto found = [&] { return first_not_finite(type, std::as_bytes(std::span(bits))); };
+  const Bits sign = Bits(1) << (8 * sizeof(Bits) - 1);
+  for (const Bits finite : {Bits(0), Bits(1), sign, Bits(sign | largest)}) {
+    bits[4100] = finite;
+    CHECK_FALSE(found().has_value());
+  }
+  const Bits infinity = largest + 1, nan = infinity | 1;
+  for (const size_t place : {9000, 8191, 4096, 4095, 1, 0}) {
+    for (const Bits wrong : {Bits(sign | infinity), infinity, Bits(sign | nan), nan}) {
+      bits[place] = wrong;  // those behind it are wrong already
+      CHECK(found() == static_cast<int64_t>(place));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the first element that is no finite number is found", "[element_types]") {
+  check_finds<uint64_t>(ElementType::f64, 0x7FEF'FFFF'FFFF'FFFF);
+  check_finds<uint32_t>(ElementType::f32, 0x7F7F'FFFF);
+  check_finds<uint16_t>(ElementType::bf16, 0x7F7F);
+  check_finds<uint16_t>(ElementType::f16, 0x7BFF);
+  CHECK_FALSE(first_not_finite(ElementType::f32, {}).has_value());
+}

@@ -143,3 +143,21 @@ TEST_CASE("a folder without tensors, or with half a shard, is refused", "[tensor
   fs::remove(folder.file(shard));
   CHECK(mentions(refusal(folder), shard));
 }
+
+TEST_CASE("weights in a format that is not read are named with what to do", "[tensor_files]") {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.gguf",
+                           "consolidated.00.pth", "tf_model.h5", "flax_model.msgpack"}) {
+    const TemporaryFolder folder;
+    folder.write(name, "x");
+    folder.write("config.json", "{}");
+    CHECK(refusal(folder) ==
+          folder.path.string() +
+              ": holds neither model.safetensors nor model.safetensors.index.json; it holds " +
+              name +
+              ", a format that is not read: save the model as safetensors, as transformers' "
+              "save_pretrained does");
+  }
+  const TemporaryFolder folder;  // of tokens
+  folder.write("train.bin", "x");
+  CHECK(refusal(folder).ends_with(".index.json"));
+}

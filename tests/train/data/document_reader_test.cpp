@@ -19,7 +19,8 @@ DocumentReader reader_of(const Texts& paths, const DocumentRules& rules = {}) {
 }
 
 // The documents, their parts joined. Each part must say rightly where it comes from.
-Texts documents(DocumentReader reader) {
+Texts documents(const Texts& paths, const DocumentRules& rules = {}) {
+  DocumentReader reader = reader_of(paths, rules);
   Texts texts;
   DocumentBatch batch;
   bool open = false;
@@ -33,7 +34,7 @@ Texts documents(DocumentReader reader) {
     }
   }
   CHECK_FALSE(open);
-  CHECK(batch.after.file == static_cast<int64_t>(reader.files().size()));
+  CHECK(batch.after.file == static_cast<int64_t>(paths.size()));
   return texts;
 }
 
@@ -42,14 +43,14 @@ TEST_CASE("document_reader: a file is a document, an empty one too") {
   const std::string large = mixed_text(3'000'000);
   const Texts paths{folder.write("a", "\uFEFFone\r\n"), folder.write("b", ""),
                     folder.write("c", large), folder.write("d", "end")};
-  CHECK(documents(reader_of(paths)) == Texts{"\uFEFFone\r\n", "", large, "end"});
+  CHECK(documents(paths) == Texts{"\uFEFFone\r\n", "", large, "end"});
 }
 
 TEST_CASE("document_reader: lines that hold the marker alone part documents") {
   const TemporaryFolder folder;
   const DocumentRules rules{"", "<|end|>"};
   const auto split = [&](const std::string& text) {
-    return documents(reader_of({folder.write("a", text)}, rules));
+    return documents({folder.write("a", text)}, rules);
   };
   CHECK(split("one\n<|end|>\ntwo\r\n<|end|>\r\nthree") == Texts{"one\n", "two\r\n", "three"});
   CHECK(split("<|end|>\none\n<|end|>\n<|end|>\ntwo\n<|end|>") == Texts{"one\n", "two\n"});
@@ -57,7 +58,7 @@ TEST_CASE("document_reader: lines that hold the marker alone part documents") {
   CHECK(split("") == Texts{});
   CHECK(split("<|end|>") == Texts{});
   // Two files never share a document.
-  CHECK(documents(reader_of({folder.write("a", "one"), folder.write("b", "two")}, rules)) ==
+  CHECK(documents({folder.write("a", "one"), folder.write("b", "two")}, rules) ==
         Texts{"one", "two"});
   CHECK(rejection([] {
           reader_of({}, {"", "a\nb"});
@@ -71,7 +72,7 @@ TEST_CASE("document_reader: markers are found wherever the reading of the file w
     for (size_t before = border - 12; before <= border + 2; ++before) {
       const std::string first = std::string(before, 'x') + '\n', second = "<|end|>s\n";
       const std::string path = folder.write("a", first + "<|end|>\n" + second);
-      if (documents(reader_of({path}, {"", "<|end|>"})) != Texts{first, second}) {
+      if (documents({path}, {"", "<|end|>"}) != Texts{first, second}) {
         FAIL_CHECK("a marker behind " << before << " bytes");
       }
     }
@@ -95,8 +96,7 @@ TEST_CASE("document_reader: every line of JSONL that is not blank is a document,
   CHECK(seen == Texts{"a.jsonl:1 json {1}", "a.jsonl:4 json {2}\r", "a.jsonl:5 json long",
                       "a.jsonl:6 json {4}", "b.txt:1 text {5}\n"});
   // With a field named, every file is JSONL.
-  CHECK(documents(reader_of({folder.write("c", "{1}\n{2}\n")}, {"content", ""})) ==
-        Texts{"{1}", "{2}"});
+  CHECK(documents({folder.write("c", "{1}\n{2}\n")}, {"content", ""}) == Texts{"{1}", "{2}"});
 }
 
 // Reads the rest from where each batch ends, in a reader of its own.

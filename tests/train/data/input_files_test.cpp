@@ -1,7 +1,10 @@
 #include "train/data/input_files.h"
 
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -67,6 +70,24 @@ TEST_CASE("input_files: what cannot be found, holds nothing or is named twice is
   CHECK(why({folder.file("empty")}) ==
         folder.file("empty") + ": the folder must hold files; it has none that are not hidden");
   CHECK(why({"-", "-"}) == "-: can be read only once; it is named twice");
+}
+
+// Without the rights of root, for whom every file is readable.
+TEST_CASE("input_files: a file that may not be read is refused with that reason") {
+  const TemporaryFolder folder;
+  fs::permissions(folder.path, fs::perms(0755));
+  const std::string path = folder.write("a", "text");
+  fs::permissions(path, fs::perms(0));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
+    errno = ENOTTY;  // of an earlier call
+    const std::string said = rejection([&] { list_input_files({path}); });
+    _exit(said == path + ": cannot be opened: Permission denied" ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 }  // namespace

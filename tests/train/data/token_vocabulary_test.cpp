@@ -57,15 +57,26 @@ TEST_CASE("a damaged manifest or another tokenizer beside token files is refused
 
 TEST_CASE("token files of another tokenizer than the model's are refused by name", "[data]") {
   const TemporaryFolder folder;
-  std::vector<MappedFile> files;
-  files.push_back(tokens_of(folder, chars("abc")));
+  const MappedFile tokens = tokens_of(folder, chars("abc"));
   const auto refused = [&](const Vocabulary& of_model) {
-    return rejection([&] { check_token_vocabulary(files, of_model); });
+    return rejection([&] { check_token_vocabulary(std::vector{&tokens}, of_model); });
   };
   CHECK(refused(chars("abd")) == folder.file("train.bin") +
                                      ": its ids are those of another tokenizer than the model's; "
                                      "tokenize the text with the model's own");
   CHECK(refused(Vocabulary::bytes()) == refused(chars("abd")));
-  CHECK_NOTHROW(check_token_vocabulary(files, chars("cab")));
-  CHECK_NOTHROW(check_token_vocabulary(files, Vocabulary::ids(3)));
+  CHECK_NOTHROW(check_token_vocabulary(std::vector{&tokens}, chars("cab")));
+  CHECK_NOTHROW(check_token_vocabulary(std::vector{&tokens}, Vocabulary::ids(3)));
+  // Of several folders each is looked into; of one with many files once.
+  const TemporaryFolder other;
+  const MappedFile others = tokens_of(other, chars("xyz"));
+  const auto all_refused = [&](const std::vector<const MappedFile*>& files) {
+    return rejection([&] { check_token_vocabulary(files, chars("abc")); });
+  };
+  CHECK(
+      all_refused({&tokens, &tokens, &others}).starts_with(other.file("train.bin") + ": its ids"));
+  const MappedFile more(folder.write("more.bin", std::string(20, '\0')));
+  CHECK(all_refused({&tokens, &more}) == "accepted");
+  other.write("vocabulary.json", chars("abc").to_json());
+  CHECK(all_refused({&tokens, &others}) == "accepted");
 }

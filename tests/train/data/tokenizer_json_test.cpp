@@ -78,7 +78,7 @@ TEST_CASE("tokenizer_json: damaged files are refused in one line") {
   const auto why_text = [](std::string_view text) {
     return rejection([&] { parse_tokenizer_json(text, "t.json"); });
   };
-  CHECK(why_text("") == "t.json: is not JSON at byte 1");
+  CHECK(why_text("") == "t.json: is not JSON at byte 1 of 0; the file is damaged or cut short");
   CHECK(why_text("[]") == "t.json: must be a JSON object");
   CHECK(why_text("{\"a\\n\":1,\"a\\n\":2}") == "t.json: the key \"a\\n\" comes twice");
   CHECK(why_text("{\"a\":1,\"a\":2}") == "t.json: the key \"a\" comes twice");

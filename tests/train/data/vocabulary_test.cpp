@@ -122,8 +122,14 @@ TEST_CASE("vocabulary: a damaged file is rejected by name") {
   const auto why = [](std::string_view json) {
     return rejection([&] { Vocabulary::from_json(json, "v.json"); });
   };
-  for (const char* json : {"", "[]", "{", R"({"kind":"chars"})", R"({"kind":1,"size":1})"}) {
+  for (const char* json : {"[]", "{}", R"({"kind":"chars"})", R"({"kind":1,"size":1})"}) {
     CHECK(why(json) == "v.json: must be a JSON object with a \"kind\" and a \"size\"");
+  }
+  const std::string whole = R"({"kind":"chars","size":1,"tokens":["a"],"model":{}})";
+  for (size_t cut = 0; cut < whole.size(); ++cut) {
+    CHECK(why(whole.substr(0, cut)) == "v.json: is not JSON at byte " + std::to_string(cut + 1) +
+                                           " of " + std::to_string(cut) +
+                                           "; the file is damaged or cut short");
   }
   CHECK(why(R"({"kind":"words","size":1})") ==
         "v.json: kind must be bytes, chars or ids; got \"words\"");

@@ -1,5 +1,7 @@
 #include "train/eval/multiple_choice.h"
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "support/model_examples.h"
 #include "support/rejection.h"
 #include "train/eval/bigram_model.h"
+#include "train/eval/row_losses.h"
 
 namespace xtrain {
 namespace {
@@ -110,6 +113,66 @@ TEST_CASE("multiple choice: neither batch size nor padding changes what is chose
   }
 }
 
+namespace {
+
+// The score of a choice by a pass over its whole context.
+double whole_pass_nats(const Context& ctx, TinyTransformer& model,
+                       const MultipleChoiceExample& example, size_t choice,
+                       const MultipleChoiceOptions& options) {
+  std::vector<int32_t> row = example.context;
+  const std::vector<int32_t>& tokens = example.choices[choice];
+  row.insert(row.end(), tokens.begin(), tokens.end());
+  const auto most = static_cast<size_t>(options.seq_len) + 1;
+  if (row.size() > most) row.erase(row.begin(), row.end() - static_cast<std::ptrdiff_t>(most));
+  const auto T = static_cast<int64_t>(row.size()) - 1;
+  const Batch batch{1, T, 0, {row.begin(), row.end() - 1}, {row.begin() + 1, row.end()}};
+  const std::vector<double> losses =
+      row_losses(ctx, model, batch, options.exec, model.config().vocab_size);
+  return std::accumulate(losses.end() - static_cast<std::ptrdiff_t>(tokens.size()), losses.end(),
+                         0.0);
+}
+
+}  // namespace
+
+TEST_CASE("multiple choice: a context that is read once gives the scores of whole passes") {
+  const Context ctx = cpu_context(1);
+  std::vector<MultipleChoiceExample> examples;
+  for (int32_t i = 0; i < 60; ++i) {  // of 2 to 5 choices, with contexts of 1 to 11 tokens
+    MultipleChoiceExample example{{}, {}, 0, "e"};
+    for (int32_t k = 0; k <= i % 11; ++k) example.context.push_back((i * 5 + k * 3) % 11);
+    for (int32_t c = 0; c < 2 + i % 4; ++c) {
+      example.choices.emplace_back();
+      for (int32_t k = 0; k <= (i + 3 * c) % 6; ++k) {
+        example.choices.back().push_back((i + c * 4 + k * 7) % 11);
+      }
+    }
+    examples.push_back(example);
+  }
+  for (const auto& [name, config] : small_models(11, 16)) {
+    for (const AttentionKind attention : {AttentionKind::flash, AttentionKind::composed}) {
+      for (const int64_t seq_len : {16, 9}) {  // 9 cuts contexts, differently for each choice
+        INFO(name << ", attention " << static_cast<int>(attention) << ", seq_len " << seq_len);
+        MultipleChoiceOptions options = options_for(7, seq_len);
+        options.exec = f64_exec(attention);
+        TinyTransformer model(ctx, config, Dtype::f64, ModelUse::inference);
+        model.initialize(ctx, 3);
+        // The answer is the choice that whole passes find likeliest, so every one must be right.
+        for (MultipleChoiceExample& example : examples) {
+          std::vector<double> nats;
+          for (size_t c = 0; c < example.choices.size(); ++c) {
+            nats.push_back(whole_pass_nats(ctx, model, example, c, options));
+          }
+          example.answer = std::min_element(nats.begin(), nats.end()) - nats.begin();
+        }
+        const MultipleChoiceScore result = score(model, examples, options);
+        CHECK(result.correct == 60);
+        CHECK(result.correct_norm < 60);
+        CHECK((result.cut > 0) == (seq_len == 9));
+      }
+    }
+  }
+}
+
 TEST_CASE("multiple choice: contexts that are too long are cut at the front and counted") {
   const Context ctx = cpu_context(1);
   TinyTransformer model(ctx, small_models(11, 16)[1].config, Dtype::f64);
@@ -153,8 +216,12 @@ TEST_CASE("multiple choice: progress counts examples up to all") {
   const MultipleChoiceExample example{{0}, {{1}, {2}, {3}}, 0, "e"};
   std::vector<int64_t> done;
   score_multiple_choice(ctx, *model, {"set", "test", {example, example, example}}, 4,
-                        options_for(4), [&](int64_t now, int64_t) { done.push_back(now); });
+                        options_for(1), [&](int64_t now, int64_t) { done.push_back(now); });
   CHECK(done == std::vector<int64_t>{1, 2, 3});
+  done.clear();
+  score_multiple_choice(ctx, *model, {"set", "test", {example, example, example}}, 4,
+                        options_for(2), [&](int64_t now, int64_t) { done.push_back(now); });
+  CHECK(done == std::vector<int64_t>{2, 3});
 }
 
 }  // namespace

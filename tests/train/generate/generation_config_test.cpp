@@ -63,5 +63,14 @@ TEST_CASE("a generation_config.json of the wrong form is refused naming the key"
   ends(refused(R"({"top_k": 1.5})"), ": top_k must be a whole number; got 1.5");
   ends(refused(R"({"top_k": 18446744073709551615})"),
        ": top_k must be a whole number; got 18446744073709551615");
+  ends(refused(R"({"top_k": -1})"),
+       "generation_config.json: top_k must be 0, for all tokens, or more; got -1");
+  ends(refused(R"({"max_new_tokens": -1})"), ".json: max_new_tokens must be 0 or more; got -1");
+  ends(refused(R"({"do_sample": true, "temperature": -0.5})"),
+       ".json: temperature must be 0 or more; got -0.5");
+  ends(refused(R"({"top_p": 0})"), ".json: top_p must lie in (0, 1]; got 0");
+  ends(refused(R"({"min_p": 2})"), ".json: min_p must lie in [0, 1]; got 2");
+  ends(refused(R"({"repetition_penalty": 0})"),
+       ".json: repetition_penalty must be more than 0; got 0");
   ends(refused(R"({"do_sample": 1})"), ": do_sample must be true or false; got 1");
 }
