@@ -4,19 +4,29 @@
 #include "train/clip_kernels.h"
 
 namespace xtrain {
+namespace {
+
+// In f64 for every A: the norm of a large model is a sum of very many small numbers.
+template <class A>
+double block_squares(const A* x, int64_t count) {
+  double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = static_cast<double>(x[i]);
+    sum += value * value;
+  }
+  return sum;
+}
+
+}  // namespace
 
 template <class A>
 void sum_squares(const Cpu& cpu, int64_t n, const A* x, double* sum) {
   const int64_t blocks = (n + kElementBlock - 1) / kElementBlock;
   std::vector<double> partial(blocks, 0.0);
   parallel_for(cpu, blocks, [&](int64_t block) {
-    const int64_t begin = block * kElementBlock, end = std::min(n, begin + kElementBlock);
-    double block_sum = 0.0;
-#pragma omp simd reduction(+ : block_sum)
-    for (int64_t i = begin; i < end; ++i) {
-      block_sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    }
-    partial[block] = block_sum;
+    const int64_t begin = block * kElementBlock;
+    partial[block] = block_squares(x + begin, std::min(kElementBlock, n - begin));
   });
   *sum = 0.0;
   for (double p : partial) *sum += p;

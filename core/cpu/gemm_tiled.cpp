@@ -31,9 +31,9 @@
 namespace xtrain {
 namespace {
 
-constexpr int64_t kDepth = 256;        // of k, between two visits of a sum to memory
+constexpr int64_t kDepth = 128;        // of k, between two visits of a sum to memory
 constexpr int64_t kMostRows = 64;      // of a block
-constexpr int64_t kFewestRows = 32;    // of a block; fewer would read each panel too often
+constexpr int64_t kFewestRows = 48;    // of a block; fewer would read each panel too often
 constexpr int64_t kMostColumns = 256;  // of a block; more columns make fewer tasks pack the same a
 constexpr int64_t kBlocks = 32;        // wanted of a product, for threads to share evenly
 constexpr int64_t kPackedElements = int64_t{1} << 21;
@@ -148,6 +148,12 @@ void take_rows(const GemmProblem& p, const Block& block, const T* a, int64_t beg
   }
 }
 
+// Whether the sums of a tile can grow in c itself: a whole tile of what c shall hold.
+template <class A>
+bool stay_in_c(const GemmProblem& p, int64_t rows, int64_t columns) {
+  return p.alpha == 1.0 && p.beta == 0.0 && rows == kTileRows && columns == kTileColumns<A>;
+}
+
 // Computes a block of c; `panels` starts with the block's first column.
 template <class T, class Out>
 void multiply_block(const GemmProblem& p, const Block& block, const T* a,
@@ -168,16 +174,21 @@ void multiply_block(const GemmProblem& p, const Block& block, const T* a,
     A* tile = sums;
     for (int64_t column = block.first_column; column < block.last_column; column += kWidth) {
       const A* panel = panels + (column - block.first_column) * p.k + begin * kWidth;
-      for (int64_t t = 0; t < block.row_tiles(); ++t) {
-        multiply_tile(depth, tiles[t], panel, kWidth, piece > 0, tile);
-        if (piece + 1 == pieces) {
-          Out* target = c + (block.first_row + t * kTileRows) * p.ldc + column;
-          const int64_t columns = std::min(kWidth, block.last_column - column);
-          for (int64_t i = 0; i < block.rows_of_tile(t); ++i) {
-            store_sums(p, columns, tile + i * kWidth, target + i * p.ldc);
+      const int64_t columns = std::min(kWidth, block.last_column - column);
+      for (int64_t t = 0; t < block.row_tiles(); ++t, tile += kTileRows * kWidth) {
+        const int64_t rows = block.rows_of_tile(t);
+        Out* target = c + (block.first_row + t * kTileRows) * p.ldc + column;
+        if constexpr (std::is_same_v<A, Out>) {
+          if (stay_in_c<A>(p, rows, columns)) {
+            multiply_tile(depth, tiles[t], panel, kWidth, piece > 0, target, p.ldc);
+            continue;
           }
         }
-        if (pieces > 1) tile += kTileRows * kWidth;
+        multiply_tile(depth, tiles[t], panel, kWidth, piece > 0, tile, kWidth);
+        if (piece + 1 < pieces) continue;
+        for (int64_t i = 0; i < rows; ++i) {
+          store_sums(p, columns, tile + i * kWidth, target + i * p.ldc);
+        }
       }
     }
   }

@@ -67,22 +67,22 @@ inline void add_products(int64_t depth, TileMatrix<A> a, const A* b, int64_t b_r
   }
 }
 
-// sums (+)= a b for kTileRows rows of a and kTileColumns columns of b; sums lies by rows, without
-// gaps. `add` false starts the sums at zero.
+// sums (+)= a b for kTileRows rows of a and kTileColumns columns of b; rows of sums are contiguous
+// and sums_row apart. `add` false starts the sums at zero.
 template <class A>
 inline void multiply_tile(int64_t depth, const TileMatrix<A>& a, const A* b, int64_t b_row,
-                          bool add, A* sums) {
+                          bool add, A* sums, int64_t sums_row) {
   using Vector = typename VectorOf<A>::type;
   Vector s[kTileRows][kTileVectors] = {};
-  Vector* target = reinterpret_cast<Vector*>(sums);
+  const auto target = [&](int64_t i) { return reinterpret_cast<Vector*>(sums + i * sums_row); };
   if (add) {
     for (int64_t i = 0; i < kTileRows; ++i) {
-      for (int64_t v = 0; v < kTileVectors; ++v) s[i][v] = target[i * kTileVectors + v];
+      for (int64_t v = 0; v < kTileVectors; ++v) s[i][v] = target(i)[v];
     }
   }
   add_products(depth, a, b, b_row, s);
   for (int64_t i = 0; i < kTileRows; ++i) {
-    for (int64_t v = 0; v < kTileVectors; ++v) target[i * kTileVectors + v] = s[i][v];
+    for (int64_t v = 0; v < kTileVectors; ++v) target(i)[v] = s[i][v];
   }
 }
 

@@ -14,6 +14,17 @@ namespace {
 
 using namespace flash;
 
+using Contiguous = std::integral_constant<int64_t, 1>;
+
+template <class A, class Out, class Stride>
+void store_row(bool accumulate, int64_t width, const A* x, Out* row, Stride stride) {
+#pragma omp simd
+  for (int64_t d = 0; d < width; ++d) {
+    Out& target = row[d * stride];
+    target = static_cast<Out>(accumulate ? static_cast<A>(target) + x[d] : x[d]);
+  }
+}
+
 // gradient rows = (+=) x [count, width] of one head.
 template <class T, class A>
 void store_rows(const FlashGradient& gradient, int64_t batch, int64_t head, int64_t count,
@@ -22,13 +33,11 @@ void store_rows(const FlashGradient& gradient, int64_t batch, int64_t head, int6
   const auto store = [&](auto* data) {
     using Out = std::remove_pointer_t<decltype(data)>;
     for (int64_t i = 0; i < count; ++i) {
-      Out* row = data + batch * gradient.batch + head * gradient.head + i * gradient.time;
-#pragma omp simd
-      for (int64_t d = 0; d < width; ++d) {
-        Out& target = row[d * gradient.dim];
-        const A before = gradient.accumulate ? static_cast<A>(target) : A{0};
-        target = static_cast<Out>(before + x[i * width + d]);
-      }
+      const A* from = x + i * width;
+      Out* to = data + batch * gradient.batch + head * gradient.head + i * gradient.time;
+      // Where a stride is a variable, compilers write vectors element by element.
+      gradient.dim == 1 ? store_row(gradient.accumulate, width, from, to, Contiguous{})
+                        : store_row(gradient.accumulate, width, from, to, gradient.dim);
     }
   };
   gradient.wide ? store(static_cast<A*>(gradient.data)) : store(static_cast<T*>(gradient.data));

@@ -9,6 +9,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/cpu/gemm_pack.h"
 #include "core/cpu/tile_gemm.h"
 #include "ops/attention/flash_kernels.h"
 
@@ -73,20 +74,7 @@ constexpr int64_t widened(int64_t elements) {
 // columns[d, i] = x[i, d] for a strip of `count` rows; what is missing is 0.
 template <class T, class A>
 void transpose_strip(const T* x, int64_t stride, int64_t count, int64_t width, A* columns) {
-  if (count == kLanes) {
-    for (int64_t d = 0; d < width; ++d) {
-#pragma omp simd
-      for (int64_t i = 0; i < kLanes; ++i) {
-        columns[d * kLanes + i] = static_cast<A>(x[i * stride + d]);
-      }
-    }
-    return;
-  }
-  for (int64_t d = 0; d < width; ++d) {
-    for (int64_t i = 0; i < kLanes; ++i) {
-      columns[d * kLanes + i] = i < count ? static_cast<A>(x[i * stride + d]) : A{0};
-    }
-  }
+  pack_transposed<kLanes>(x, stride, count, width, columns);
 }
 
 // What kLanes consecutive queries see.
