@@ -76,6 +76,7 @@ void ParameterSet::zero_missing_grads(const Context& ctx) {
 }
 
 Tensor initial_value(const Context& ctx, const Parameter& p, uint64_t seed) {
+  if (!ctx.computes) return empty(ctx, p.shape, Dtype::f64);
   const RandomStream stream = random_stream(seed, 0, hash_of(p.name));
   std::vector<double> values(numel_of(p.shape), p.initial_mean);
   if (p.initial_std > 0.0) {

@@ -32,6 +32,7 @@ struct Context {
   std::shared_ptr<Allocator> allocator;
   std::shared_ptr<Allocator> host_allocator;  // memory that the queue copies from and to fastest
   std::shared_ptr<Queue> queue;
+  bool computes = true;  // false: ops take their memory and do nothing else
 };
 
 // A CPU context with its own allocator. threads 0: one a core of the inherited affinity mask.
@@ -45,6 +46,11 @@ struct CudaOptions {
   std::string gemm_choices;
   bool measures_gemm = false;
 };
+
+// A context that claims to be on that device, be it there or not, on which ops take memory as they
+// would there but compute nothing: whatever is read is zero. Its allocator tells how much memory
+// work needs; what kernels take by themselves while they run is not in it. No memory is touched.
+Context sizing_context(Device device);
 
 // How many GPUs this process sees; 0 in a build without CUDA code.
 int cuda_device_count();

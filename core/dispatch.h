@@ -51,6 +51,7 @@ void dispatch_device(const Context& ctx, const Tensor& x, const char* op, F&& f)
   check(x.defined(), op, ": a tensor must be given; got an undefined one");
   check(x.device() == ctx.device, op, ": tensor must lie on the context's device ", ctx.device,
         "; got ", x.device());
+  if (!ctx.computes) return;
   if constexpr (kCudaBuilt) {
     if (ctx.device.is_cuda()) return f(Cuda{ctx});
   }

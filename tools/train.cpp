@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "tools/dry_run.h"
 #include "tools/program.h"
 #include "tools/stop_signals.h"
 #include "tools/train_context.h"
@@ -16,9 +17,17 @@ namespace {
 int train(int argc, char** argv) {
   CLI::App app("Trains a transformer on text.", "train");
   TrainOptions options(app, argv[0]);
+  bool dry_run = false;
+  app.add_flag("--dry-run", dry_run,
+               "print the number of parameters, the tokens of a step and the memory that training "
+               "takes, and stop");
   if (!parse_arguments(app, argc, argv) || options.print_page(std::cout)) return 0;
   const RunConfig run = options.resolve();
   make_file_faults_errors("train");
+  if (dry_run) {
+    print_run_size(std::cout, run);
+    return 0;
+  }
   Context ctx = train_context(run.train);
   Replica alone;
   Trainer trainer(ctx, run, alone);

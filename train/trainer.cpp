@@ -39,11 +39,24 @@ void add_loss(const Context& ctx, const Loss& loss, bool first, const Tensor& to
   add(ctx, count, element(totals, kCount));
 }
 
+// Ids mean what they mean to the model that the run starts from, where that has a vocabulary.
+Data open_run_data(const RunConfig& run) {
+  std::optional<ModelVocabulary> of_model;
+  if (!run.train.init.empty()) {
+    of_model = model_vocabulary(run.train.init, run.model.vocab_size);
+  }
+  const bool known = of_model && !of_model->file.empty();
+  return open_data(run.data, run.model.vocab_size, known ? &of_model->vocabulary : nullptr);
+}
+
 }  // namespace
 
 Trainer::Trainer(const Context& ctx, RunConfig run, Replica& replica)
-    : ctx_(ctx), run_(std::move(run)), replica_(replica) {
-  open_run_data();
+    : Trainer(ctx, run, open_run_data(run), replica) {}
+
+Trainer::Trainer(const Context& ctx, RunConfig run, Data data, Replica& replica)
+    : ctx_(ctx), run_(std::move(run)), replica_(replica), data_(std::move(data)) {
+  if (run_.model.vocab_size == 0) run_.model.vocab_size = data_.vocabulary->size();
   prompt_ = data_.vocabulary->encode(run_.train.prompt, "train.prompt");
   train_windows_.emplace(data_.train, run_.train.seq_len, run_.train.seed);
   if (data_.validation) val_windows_.emplace(data_.validation, run_.train.seq_len);
@@ -76,17 +89,6 @@ Trainer::~Trainer() {
     ctx_.queue->synchronize();
   } catch (const Error&) {  // whoever waited for the step has had it
   }
-}
-
-// Ids mean what they mean to the model that the run starts from, where that has a vocabulary.
-void Trainer::open_run_data() {
-  std::optional<ModelVocabulary> of_model;
-  if (!run_.train.init.empty()) {
-    of_model = model_vocabulary(run_.train.init, run_.model.vocab_size);
-  }
-  const bool known = of_model && !of_model->file.empty();
-  data_ = open_data(run_.data, run_.model.vocab_size, known ? &of_model->vocabulary : nullptr);
-  if (run_.model.vocab_size == 0) run_.model.vocab_size = data_.vocabulary->size();
 }
 
 // Masters are read in full precision, whatever the dtype of the computation.
@@ -206,6 +208,20 @@ std::string Trainer::weights_checksum() {
 StepReport Trainer::train_step() {
   const std::atomic<bool> never{false};
   return finish_step(begin_step(never));
+}
+
+void Trainer::take_steps(int64_t count, TrainObserver& observer) {
+  const std::atomic<bool> never{false};
+  const StepUnderWay* unreported = nullptr;
+  for (; count > 0; --count) {
+    const StepUnderWay& step = begin_step(never);
+    if (unreported) observer.on_step(finish_step(*unreported));
+    unreported = &step;
+    if (ctx_.device.is_cuda()) continue;  // goes on while the host looks at the step before
+    observer.on_step(finish_step(step));
+    unreported = nullptr;
+  }
+  if (unreported) observer.on_step(finish_step(*unreported));
 }
 
 // Gives the device one step. Nothing here waits for it.

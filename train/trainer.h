@@ -51,6 +51,8 @@ class Trainer {
   // or starts: from the weights of train.init where that is given, else from random ones. Nothing
   // is written yet. The replica must outlive the trainer.
   Trainer(const Context& ctx, RunConfig run, Replica& replica);
+  // The same on other data than the run names. model.vocab_size 0 becomes that of its vocabulary.
+  Trainer(const Context& ctx, RunConfig run, Data data, Replica& replica);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -64,6 +66,8 @@ class Trainer {
   // One optimizer step; val_loss is left open. A step whose gradient is not finite changes nothing;
   // Error when there are many in a row.
   StepReport train_step();
+  // So many of them, one behind the other as in run(); nothing is validated or saved.
+  void take_steps(int64_t count, TrainObserver& observer);
   // Mean loss over the validation tokens, the first eval_steps batches of every replica; over all
   // of them when there are fewer or eval_steps is 0. Leaves training as it was. None when there is
   // no validation data, or all of it is masked. To be called on all replicas, which share the work.
@@ -103,7 +107,6 @@ class Trainer {
   void update(const Context& ctx);
   void sum_squares(const Context& ctx);
   void await_values();
-  void open_run_data();
   void resume_or_refuse();
   void load_initial_weights();
   void check_same_start();

@@ -1,0 +1,20 @@
+// A build without CUPTI.
+
+#include "core/error.h"
+#include "tools/kernel_times.h"
+
+namespace xtrain {
+
+bool kernel_times_built() {
+  return false;
+}
+
+void note_kernels() {
+  fail("kernel times: this build has no CUPTI; install it with the CUDA toolkit and build again");
+}
+
+std::vector<KernelTime> noted_kernels() {
+  return {};
+}
+
+}  // namespace xtrain
