@@ -4,7 +4,7 @@ namespace xtrain {
 
 Recorder::Recorder(const Context& ctx)
     : memory_(std::make_shared<KeptAllocator>(ctx.allocator)), of_work_(ctx) {
-  if (records()) of_work_.allocator = memory_;
+  of_work_.allocator = memory_;
 }
 
 void Recorder::run(size_t kind, const std::function<void()>& work) {

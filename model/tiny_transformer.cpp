@@ -274,7 +274,9 @@ Pass TinyTransformer::pass_for(const Context& ctx, Tape* tape, const Tensor& inp
   check_inputs(inputs, exec);
   const int64_t B = inputs.size(0), T = inputs.size(1);
   const RopeTable* rope = config_.positions == Positions::rope ? &rope_ : nullptr;
-  return Pass{ctx, tape, exec, rope, counted_positions(ctx, B, T), causal_mask(ctx, B, T, T)};
+  AttentionMask mask = causal_mask(ctx, B, T, T);
+  mask.is_checked = true;
+  return Pass{ctx, tape, exec, rope, counted_positions(ctx, B, T), mask};
 }
 
 Pass TinyTransformer::cached_pass(const Context& ctx, const KvCache& cache, const Tensor& positions,

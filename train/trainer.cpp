@@ -80,7 +80,9 @@ Trainer::Trainer(const Context& ctx, RunConfig run, Data data, Replica& replica)
   const int64_t B = run_.train.batch_size;
   loader_.emplace(ctx_, *train_windows_, state_.sequences + replica_.rank() * B, B,
                   replica_.size() * B);
-  if (run_.train.recorded && replica_.can_be_recorded()) recorder_.emplace(ctx_);
+  if (run_.train.recorded && replica_.can_be_recorded() && ctx_.queue->records()) {
+    recorder_.emplace(ctx_);
+  }
 }
 
 // Copies may still be under way from and to the host memory that is let go.

@@ -92,7 +92,6 @@ AttentionMask causal_mask(const Context& ctx, int64_t batch, int64_t queries, in
   fill(ctx, mask.position_base, static_cast<double>(keys - queries));
   mask.key_length = empty(ctx, {batch}, Dtype::i32);
   fill(ctx, mask.key_length, static_cast<double>(keys));
-  mask.is_checked = true;
   return mask;
 }
 
