@@ -20,7 +20,7 @@
 #include "tools/kernel_times.h"
 #include "tools/measure.h"
 #include "tools/program.h"
-#include "tools/random_data.h"
+#include "tools/random_tokens.h"
 #include "tools/step_work.h"
 #include "tools/train_context.h"
 #include "tools/train_options.h"
@@ -123,7 +123,7 @@ struct Training {
 
 Training measure_training(const Context& ctx, const RunConfig& run, const Options& o) {
   Replica alone;
-  Trainer trainer(ctx, run, random_data(run), alone);
+  Trainer trainer(ctx, run, random_tokens(run), alone);
   StepTimes warm_up, times;
   trainer.take_steps(o.warm_up, warm_up);
   trainer.take_steps(o.steps, times);
@@ -173,7 +173,7 @@ KernelShares measure_kernels(const Context& ctx, const RunConfig& run) {
   constexpr int64_t kSteps = 4, kWarmUp = 3;
   note_kernels();
   Replica alone;
-  Trainer trainer(ctx, run, random_data(run), alone);
+  Trainer trainer(ctx, run, random_tokens(run), alone);
   StepTimes times;
   trainer.take_steps(kWarmUp, times);
   ctx.queue->synchronize();
@@ -303,22 +303,19 @@ void print_report(const Json& r, Dtype dtype) {
   if (r.contains("kernels")) {
     print_kernels(r["kernels"], number("ms"));
   } else if (r.contains("no_kernels")) {
-    std::printf("no kernel times: %s\n", string("no_kernels").c_str());
+    std::printf("no times of kernels; %s\n", string("no_kernels").c_str());
   }
 }
 
 void add_kernels(const Context& ctx, const RunConfig& run, const Ceilings& ceilings,
                  const Training& training, Json& result) {
-  if (!kernel_times_built()) {
-    result["no_kernels"] = "this build has no CUPTI";
-    return;
+  try {
+    const KernelShares shares = measure_kernels(ctx, run);
+    check(shares.runs > 0.0, "kernel times: CUPTI must note kernels; it has noted none");
+    result["kernels"] = kernels_json(shares, work_of_step(run), ceilings, 1e-3 * training.ms);
+  } catch (const Error& e) {  // what was measured before stands
+    result["no_kernels"] = e.what();
   }
-  const KernelShares shares = measure_kernels(ctx, run);
-  if (shares.runs == 0.0) {
-    result["no_kernels"] = "CUPTI has noted none";
-    return;
-  }
-  result["kernels"] = kernels_json(shares, work_of_step(run), ceilings, 1e-3 * training.ms);
 }
 
 int bench_train(int argc, char** argv) {

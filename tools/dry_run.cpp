@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <ostream>
 
-#include "tools/random_data.h"
+#include "tools/random_tokens.h"
 #include "tools/train_context.h"
 #include "train/trainer.h"
 
@@ -13,7 +13,7 @@ RunSize size_of_run(RunConfig run, Device device) {
   forget_files(run.train);
   const Context ctx = sizing_context(device);
   Replica alone;
-  Trainer trainer(ctx, run, random_data(run), alone);
+  Trainer trainer(ctx, run, random_tokens(run), alone);
   RunSize size;
   size.parameters = parameter_count(run.model);
   size.tokens_per_step = micro_steps(run.train) * run.train.batch_size * run.train.seq_len;

@@ -13,11 +13,9 @@ struct KernelTime {
   double seconds = 0.0;  // of all runs
 };
 
-// Whether this build has CUPTI.
-bool kernel_times_built();
-
 // From here on kernels are noted, those of recorded work only if it is recorded later. What is
-// noted slows the GPU down a little. Error where CUPTI refuses, as under another profiler.
+// noted slows the GPU down a little. Error where this build has no CUPTI, and where that refuses,
+// as under another profiler.
 void note_kernels();
 
 // Those that have ended since the last call. The GPU must have been waited for.

@@ -74,10 +74,6 @@ std::string demangled(const std::string& name) {
 
 }  // namespace
 
-bool kernel_times_built() {
-  return true;
-}
-
 void note_kernels() {
   check_cupti(cuptiActivityRegisterCallbacks(give_buffer, take_buffer), "registering");
   for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,

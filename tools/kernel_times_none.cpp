@@ -5,10 +5,6 @@
 
 namespace xtrain {
 
-bool kernel_times_built() {
-  return false;
-}
-
 void note_kernels() {
   fail("kernel times: this build has no CUPTI; install it with the CUDA toolkit and build again");
 }

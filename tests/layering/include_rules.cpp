@@ -43,6 +43,8 @@ const std::vector<HeaderRule> kHeaderRules = {
      {"core/*", "ops/*_cuda.cu", "ops/*_cuda.h", "train/*_cuda.cu", "distributed/*", "tools/*",
       "tests/*"},
      kAnyNumber},
+    {"CUPTI", {"cupti*"}, {"tools/*.cpp"}, 1},
+    {"the ABI of C++", {"cxxabi.h"}, {"tools/*.cpp"}, 1},
     {"NCCL", {"nccl.h"}, {"distributed/*"}, kAnyNumber},
     {"Gloo", {"gloo/*"}, {"distributed/*"}, kAnyNumber},
     {"sockets",

@@ -2,7 +2,7 @@
 
 #include "core/config_reader.h"
 #include "support/catch.h"
-#include "tools/random_data.h"
+#include "tools/random_tokens.h"
 #include "train/trainer.h"
 
 using namespace xtrain;
@@ -22,7 +22,7 @@ RunConfig run_of(const std::vector<std::string>& settings) {
 int64_t peak_of_training(const RunConfig& run) {
   const Context ctx = cpu_context(1);
   Replica alone;
-  Trainer trainer(ctx, run, random_data(run), alone);
+  Trainer trainer(ctx, run, random_tokens(run), alone);
   for (int step = 0; step < 2; ++step) CHECK_FALSE(trainer.train_step().skipped);
   return ctx.allocator->peak_bytes();
 }

@@ -8,7 +8,7 @@ namespace xtrain {
 
 // Tokens drawn from the whole vocabulary of the run's model, the same every time; no validation
 // data. InputError where model.vocab_size is left to the data.
-Data random_data(const RunConfig& run);
+Data random_tokens(const RunConfig& run);
 
 // A run that neither continues another, nor starts from a model's weights, nor finds files of one
 // in its folder, which is nowhere.

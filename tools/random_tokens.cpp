@@ -1,4 +1,4 @@
-#include "tools/random_data.h"
+#include "tools/random_tokens.h"
 
 #include "core/error.h"
 #include "core/random.h"
@@ -27,7 +27,7 @@ class RandomTokens final : public TokenSource {
 
 }  // namespace
 
-Data random_data(const RunConfig& run) {
+Data random_tokens(const RunConfig& run) {
   constexpr int64_t kBatches = 64;
   const int64_t vocab_size = run.model.vocab_size;
   check_input(vocab_size > 0, "model.vocab_size must be given where there is no data; got 0");
