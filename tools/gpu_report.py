@@ -32,9 +32,10 @@ MEMORY_SAVED = {"8x1024": 0.30, "2x2048": 0.40}
 # A step with flash attention against one with composed, times as fast.
 STEP_SPEEDUP = {"8x1024": 1.3, "2x2048": 1.15}
 # Runs on two GPUs and the one that they are compared with.
-OPTIMIZERS = {"one": "-", "plain": "whole on each", "zero": "shared (ZeRO 1)",
-              "plain_bf16": "whole on each, gradients travel as bf16",
-              "zero_bf16": "shared (ZeRO 1), gradients travel as bf16"}
+SPEEDS = {"one": "", "plain": "plain", "zero": "--zero", "plain_late": "--bucket-mb 400",
+          "zero_late": "--zero --bucket-mb 400",
+          "plain_late_bf16": "--bucket-mb 400 --reduce bf16",
+          "zero_late_bf16": "--zero --bucket-mb 400 --reduce bf16"}
 # What tests/support/tolerance.h says of flash attention by wgmma.
 LARGEST_ERRORS = {"o": 4e-3, "dq": 1e-2, "dk": 1e-2, "dv": 1e-2, "log_sum": 1e-4}
 
@@ -209,16 +210,21 @@ def ddp_losses(section):
 
 def ddp_speed(section):
     """Tokens a second: the median over the later steps, the better of the rounds."""
+    rounds = {run: section.find(rf"^run speed_{run}_(\d): ") for run in SPEEDS}
     speed = {run: max(statistics.median(section.steps_of(f"speed_{run}_{r}", "tokens_per_s")[10:])
-                      for r in (1, 2)) for run in OPTIMIZERS}
+                      for r in rounds[run]) for run in SPEEDS}
     hidden = {run: section.after_run(f"speed_{run}_1", r"^collectives took .*: (\d+) % hidden$")[0]
-              for run in OPTIMIZERS if run != "one"}
-    rows = [{"gpus": 1 if run == "one" else 2, "optimizer": run, "tokens_per_s": speed[run],
+              for run in SPEEDS if run != "one"}
+    rows = [{"gpus": 1 if run == "one" else 2, "run": run, "tokens_per_s": speed[run],
              "scaling": speed[run] / (speed["one"] * (1 if run == "one" else 2)),
              "hidden": hidden.get(run)} for run in speed]
-    return [check("plain: two GPUs / twice one", speed["plain"] / speed["one"] / 2, at_least=0.97),
-            check("ZeRO: two GPUs / twice one", speed["zero"] / speed["one"] / 2, at_least=0.97),
-            check("ZeRO / plain", speed["zero"] / speed["plain"], at_least=1)], rows
+    best = {kind: max(value for run, value in speed.items() if run.startswith(kind))
+            for kind in ("plain", "zero")}
+    return [check("plain, the best way: two GPUs / twice one", best["plain"] / speed["one"] / 2,
+                  at_least=0.97),
+            check("ZeRO, the best way: two GPUs / twice one", best["zero"] / speed["one"] / 2,
+                  at_least=0.97),
+            check("ZeRO / plain", best["zero"] / best["plain"], at_least=1)], rows
 
 
 def ddp(section):
@@ -301,11 +307,11 @@ def decode_table(details):
 
 
 def ddp_table(details):
-    rows = [(r["gpus"], OPTIMIZERS[r["optimizer"]], f"{r['tokens_per_s']:.0f}",
+    rows = [(r["gpus"], SPEEDS[r["run"]], f"{r['tokens_per_s']:.0f}",
              f"{r['scaling']:.4f}", f"{r['hidden']} %" if r["hidden"] else "-")
             for r in details["rows"]]
     return ["GPT-2 124M, bf16, 32 x 1024 tokens a GPU.", ""] + rows_of(
-        ["GPUs", "optimizer", "tokens/s", "of one GPU's rate", "communication hidden"], rows)
+        ["GPUs", "train_ddp", "tokens/s", "of as many times one GPU's rate", "communication hidden"], rows)
 
 
 TABLES = {
