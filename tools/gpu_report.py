@@ -215,7 +215,7 @@ def ddp_speed(section):
                       for r in rounds[run]) for run in SPEEDS}
     hidden = {run: section.after_run(f"speed_{run}_1", r"^collectives took .*: (\d+) % hidden$")[0]
               for run in SPEEDS if run != "one"}
-    rows = [{"gpus": 1 if run == "one" else 2, "run": run, "tokens_per_s": speed[run],
+    rows = [{"gpus": 1 if run == "one" else 2, "optimizer": run, "tokens_per_s": speed[run],
              "scaling": speed[run] / (speed["one"] * (1 if run == "one" else 2)),
              "hidden": hidden.get(run)} for run in speed]
     best = {kind: max(value for run, value in speed.items() if run.startswith(kind))
@@ -307,11 +307,11 @@ def decode_table(details):
 
 
 def ddp_table(details):
-    rows = [(r["gpus"], SPEEDS[r["run"]], f"{r['tokens_per_s']:.0f}",
+    rows = [(r["gpus"], SPEEDS[r["optimizer"]], f"{r['tokens_per_s']:.0f}",
              f"{r['scaling']:.4f}", f"{r['hidden']} %" if r["hidden"] else "-")
             for r in details["rows"]]
     return ["GPT-2 124M, bf16, 32 x 1024 tokens a GPU.", ""] + rows_of(
-        ["GPUs", "train_ddp", "tokens/s", "of as many times one GPU's rate", "communication hidden"], rows)
+        ["GPUs", "train_ddp", "tokens/s", "of as many times one GPU", "communication hidden"], rows)
 
 
 TABLES = {
