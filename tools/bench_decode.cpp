@@ -93,8 +93,8 @@ nlohmann::ordered_json measure(const Context& ctx, TinyTransformer& model, const
   model.prefill(ctx, cache, prompts, exec);
   const std::vector<int32_t> tokens(o.rows, 7);
   const double seconds = seconds_per_call(ctx, [&] { decoder.decode(tokens); });
-  const auto read = static_cast<double>(weight_bytes(model) +
-                                        key_value_bytes(cache, model.config(), context));
+  const auto read =
+      static_cast<double>(weight_bytes(model) + key_value_bytes(cache, model.config(), context));
   return {{"context", context},    {"rows", o.rows},
           {"ms", seconds * 1e3},   {"tokens_per_s", o.rows / seconds},
           {"gb_read", read / 1e9}, {"of_copy_rate", read / copy_rate / seconds}};
