@@ -11,6 +11,7 @@ import argparse
 import datetime
 import json
 import pathlib
+import platform
 import statistics
 
 ORDER = ["gpt2_124m", "gpt2_350m", "qwen2.5_0.5b", "qwen3_0.6b", "small8", "small8_long", "tiny",
@@ -36,10 +37,19 @@ def rounds_of(work, row, program):
     return [json.loads(path.read_text()) for path in files]
 
 
+def processor():
+    """What the machine calls its CPU."""
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
 def new_row(work, row, commit):
     xtrain, pytorch = rounds_of(work, row, "xtrain"), rounds_of(work, row, "pytorch")
     return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-            "commit": commit, "commands": (work / f"{row}.commands").read_text().splitlines(),
+            "processor": processor(), "commit": commit,
+            "commands": (work / f"{row}.commands").read_text().splitlines(),
             "xtrain": xtrain, "pytorch": pytorch}
 
 
@@ -115,10 +125,13 @@ def other_modes(row):
 
 def row_section(name, row):
     first = row["xtrain"][0]
-    text = f"### {name}\n\n{row['date']}, {first['device']}, commit {row['commit']}, PyTorch "
+    where = row["processor"] if first["device"] == "cpu" else first["device"]
+    where += f", {first['threads']} threads" if first["device"] == "cpu" else ""
+    text = f"### {name}\n\n{row['date']}, {where}, commit {row['commit']}, PyTorch "
     text += f"{row['pytorch'][0][0]['version']}, {len(row['xtrain'])} rounds. Peak "
     text += f"{first['peak_tflops']:.4g} TFLOP/s (product of {first['peak_product']} cubed), copy "
-    text += f"{first['copy_gb_per_s']:.0f} GB/s. Predicted memory {first['predicted_mib']:.0f} MiB.\n\n"
+    text += f"{first['copy_gb_per_s']:.0f} GB/s. Predicted memory {first['predicted_mib']:.0f} MiB."
+    text += "\n\n"
     text += "".join(f"    {command}\n" for command in row["commands"]) + "\n"
     text += other_modes(row)
     if "kernels" in first:
@@ -133,11 +146,11 @@ def page(report):
                   key=lambda item: ORDER.index(item[0]) if item[0] in ORDER else len(ORDER))
     text = "# Training speed\n\nMade by `bash tools/bench_against.sh`; the numbers are in "
     text += "train.json, how to read them in README.md.\n\n"
-    text += table(["row", "batch", "dtype", "ms", "tokens/s", "MFU", "PyTorch", "mode", "ratio",
-                   "measured elsewhere, scaled", "ratio to the best", "MiB", "PyTorch MiB",
-                   "ratio"], [speed_line(*item) for item in rows])
-    text += "\nMeasured elsewhere: not in these runs, but on another day beside PyTorch compiled on "
-    text += "one H200; scaled by PyTorch's speed here.\n\n"
+    text += table(["row", "batch", "dtype", "ms", "tokens/s", "MFU", "PyTorch", "mode",
+                   "speed ratio", "measured elsewhere, scaled", "ratio to the best", "MiB",
+                   "PyTorch MiB", "memory ratio"], [speed_line(*item) for item in rows])
+    text += "\nMeasured elsewhere: not in these runs, but on another day beside PyTorch compiled "
+    text += "on one H200; scaled by PyTorch's speed here.\n\n"
     for name, (program, theirs, pytorch, how) in ELSEWHERE.items():
         text += f"- {name}: {program} {theirs} k tokens/s beside PyTorch's {pytorch} k; {how}.\n"
     return text + "\n" + "\n".join(row_section(*item) for item in rows)

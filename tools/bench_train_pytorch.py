@@ -2,17 +2,17 @@
 """Times training steps of a config's model in PyTorch, as bench_train times those of xtrain.
 
     python3 tools/bench_train_pytorch.py --config configs/gpt2_124m.json --batch 32x1024
-    python3 tools/bench_train_pytorch.py --config configs/tiny.json --device cpu --modes default,eager
+    python3 tools/bench_train_pytorch.py --device cpu --modes default,eager
 
-The model is the config's (gpt2, llama, qwen2 or qwen3) in the form that PyTorch runs fastest: packed
-projections, scaled_dot_product_attention with the backend that PyTorch prefers, torch.compile, the
-fused AdamW, the gradient's norm clipped, a vocabulary rounded up to whole tiles on a GPU. bf16 is
-autocast over f32 weights, as in xtrain, or with --pure weights and moments in bf16. Modes are those
-of torch.compile (reduce-overhead and max-autotune use CUDA graphs), or eager.
+The model is the config's (gpt2, llama, qwen2 or qwen3) in the form that PyTorch runs fastest:
+packed projections, scaled_dot_product_attention with the backend that PyTorch prefers,
+torch.compile, the fused AdamW, the gradient's norm clipped, a vocabulary rounded up to whole tiles
+on a GPU. bf16 is autocast over f32 weights, as in xtrain, or with --pure weights and moments in
+bf16. Modes are those of torch.compile (reduce-overhead and max-autotune use CUDA graphs), or eager.
 
-One line of JSON is printed, a list of one object a mode. With --rounds the program prints "ready" when
-all has warmed up, and then such a line for each line that it reads, so that other programs can be
-timed in between.
+One line of JSON is printed, a list of one object a mode. With --rounds the program prints "ready"
+when all has warmed up, and then such a line for each line that it reads, so that other programs can
+be timed in between.
 """
 
 import argparse
