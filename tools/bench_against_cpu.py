@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 CONFIG = "configs/tiny.json"
-STEPS, WARM_UP = 60, 10
+STEPS, WARM_UP = 40, 10
 TWIN = "tools/train_pytorch.py"
 
 
@@ -126,6 +126,11 @@ def table(report):
     return "\n".join(lines)
 
 
+def write(report, folder):
+    (folder / "cpu.json").write_text(json.dumps(report, indent=1) + "\n")
+    (folder / "cpu.md").write_text(table(report))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build")
@@ -136,22 +141,19 @@ def main():
     train = json.loads(pathlib.Path(CONFIG).read_text())["train"]
     report = {"command": f"bash tools/bench_against.sh cpu {o.rounds}",
               "date": datetime.date.today().isoformat(), "processor": processor(),
-              "rounds": o.rounds, "load": os.getloadavg()[0], "threads": {}}
+              "load": os.getloadavg()[0], "threads": {}}
     counts = sorted({o.threads, 1}, reverse=True)
+    tokens = train["batch_size"] * train["seq_len"]
     rounds = {threads: [] for threads in counts}
     for i in range(o.rounds):
         for threads in counts:
             rounds[threads].append(one_round(o.build, threads))
             print(f"round {i + 1}, threads {threads}: {json.dumps(rounds[threads][-1])}",
                   flush=True)
-    for threads in counts:
-        tokens = train["batch_size"] * train["seq_len"]
-        report["threads"][str(threads)] = summary(rounds[threads], tokens) | {
-            "measured": rounds[threads]}
-    report["pytorch"] = rounds[counts[0]][0]["eager"]["pytorch"]
-    folder = pathlib.Path(o.report)
-    (folder / "cpu.json").write_text(json.dumps(report, indent=1) + "\n")
-    (folder / "cpu.md").write_text(table(report))
+            report["threads"][str(threads)] = summary(rounds[threads], tokens) | {
+                "measured": rounds[threads]}
+        report |= {"rounds": i + 1, "pytorch": rounds[counts[0]][0]["eager"]["pytorch"]}
+        write(report, pathlib.Path(o.report))
     print(table(report))
 
 

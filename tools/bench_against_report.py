@@ -11,11 +11,9 @@ import argparse
 import datetime
 import json
 import pathlib
-import platform
 import statistics
 
-ORDER = ["gpt2_124m", "gpt2_350m", "qwen2.5_0.5b", "qwen3_0.6b", "small8", "small8_long", "tiny",
-         "tiny_cpu"]
+ORDER = ["gpt2_124m", "gpt2_350m", "qwen2.5_0.5b", "qwen3_0.6b", "small8", "small8_long", "tiny"]
 
 # Other programs were measured on another day beside PyTorch compiled, both on one H200, in thousand
 # tokens a second (2026-11-29, PyTorch 2.11, batches as in the rows here unless said): theirs and
@@ -37,19 +35,10 @@ def rounds_of(work, row, program):
     return [json.loads(path.read_text()) for path in files]
 
 
-def processor():
-    """What the machine calls its CPU."""
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
 def new_row(work, row, commit):
     xtrain, pytorch = rounds_of(work, row, "xtrain"), rounds_of(work, row, "pytorch")
     return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-            "processor": processor(), "commit": commit,
-            "commands": (work / f"{row}.commands").read_text().splitlines(),
+            "commit": commit, "commands": (work / f"{row}.commands").read_text().splitlines(),
             "xtrain": xtrain, "pytorch": pytorch}
 
 
@@ -83,15 +72,13 @@ def speed_line(name, row):
         scaled = theirs / pytorch
         best = min(ratio, ratio / scaled)
         elsewhere = f"{program} {thousands(scaled * median(peers, 'tokens_per_s'))}"
-    memory = ["-", "-", "-"]
-    if peers[0]["peak_mib"]:
-        both = median(mine, "peak_mib"), median(peers, "peak_mib")
-        memory = [f"{both[0]:.0f}", f"{both[1]:.0f}", f"{both[0] / both[1]:.2f}"]
+    memory, their_memory = median(mine, "peak_mib"), median(peers, "peak_mib")
     micro = f"{first['accumulate']} x " if first["accumulate"] > 1 else ""
     return [name, f"{micro}{first['batch']} x {first['seq_len']}", first["dtype"],
             f"{median(mine, 'ms'):.2f}", thousands(median(mine, "tokens_per_s")),
             f"{median(mine, 'mfu'):.3f}", thousands(median(peers, "tokens_per_s")),
-            peers[0]["mode"], f"{ratio:.3f}", elsewhere, f"{best:.3f}", *memory]
+            peers[0]["mode"], f"{ratio:.3f}", elsewhere, f"{best:.3f}", f"{memory:.0f}",
+            f"{their_memory:.0f}", f"{memory / their_memory:.2f}"]
 
 
 def table(head, lines):
@@ -125,9 +112,7 @@ def other_modes(row):
 
 def row_section(name, row):
     first = row["xtrain"][0]
-    where = row["processor"] if first["device"] == "cpu" else first["device"]
-    where += f", {first['threads']} threads" if first["device"] == "cpu" else ""
-    text = f"### {name}\n\n{row['date']}, {where}, commit {row['commit']}, PyTorch "
+    text = f"### {name}\n\n{row['date']}, {first['device']}, commit {row['commit']}, PyTorch "
     text += f"{row['pytorch'][0][0]['version']}, {len(row['xtrain'])} rounds. Peak "
     text += f"{first['peak_tflops']:.4g} TFLOP/s (product of {first['peak_product']} cubed), copy "
     text += f"{first['copy_gb_per_s']:.0f} GB/s. Predicted memory {first['predicted_mib']:.0f} MiB."

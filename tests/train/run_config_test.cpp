@@ -254,7 +254,7 @@ const std::vector<std::string> kEveryKey{
     "train.device=cpu",
     "train.threads=2",
     "train.gemm=naive",
-    "train.gemm_choices=g.json",
+    "train.gemm_choices=choices.json",
     "train.num_samples=1",
     "train.max_new_tokens=9",
     "train.temperature=0",
