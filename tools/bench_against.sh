@@ -9,9 +9,9 @@
 # qwen3_0.6b, small8, small8_long, tiny. A row takes about a minute, most of which is PyTorch's
 # compiler; the report, train.json and as tables train.md, keeps what it has of the others.
 #
-# cpu: `train --config configs/tiny.json --flash` beside PyTorch, eager and compiled, on two threads
-# and on one; the report is cpu.json and, as a table, cpu.md. A round, 5 by default, runs each of
-# them once.
+# cpu: `train --config configs/tiny.json --flash` beside PyTorch, eager and compiled; the report is
+# cpu.json and, as a table, cpu.md. A round, 5 by default, runs each of them once. Other programs
+# disturb the numbers, and those that wait by spinning the most: leave the machine alone.
 #
 # Variables: BUILD, the build folder (build-gpu where it exists, else build; for cpu build); REPORT,
 # the folder of the report (docs/performance); PYTHON, one that has PyTorch (python3). Of rows:

@@ -100,29 +100,28 @@ def summary(rounds, tokens):
 
 
 def table(report):
-    lines = ["# Training on the CPU beside PyTorch", "",
-             f"`{report['command']}`, {report['date']}, {report['processor']}, PyTorch "
-             f"{report['pytorch']}, f32, {report['rounds']} rounds, load average before "
-             f"{report['load']:.1f}.", "",
-             "`tiny.json`, 16 x 128 tokens a step. Medians of the rounds; a ratio is the median of "
-             "each round's own. CPU time counts all threads, those that wait and spin too.", ""]
+    rows, ratios = report["rows"], report["ratios"]
     names = {"xtrain": "xtrain, `--flash`", "eager": "PyTorch, eager",
              "compiled": "PyTorch, compiled"}
-    for threads, found in report["threads"].items():
-        lines += [f"## Threads: {threads}", "",
-                  "| program | ms a step | fastest round | tokens/s | CPU ms a step |",
-                  "|---|---|---|---|---|"]
-        for key, name in names.items():
-            row = found["rows"][key]
-            lines.append(f"| {name} | {row['ms']:.1f} | {row['fastest_ms']:.1f} | "
-                         f"{row['tokens_per_s']:,.0f} | {row['cpu_ms']:.0f} |")
-        row, ratios = found["rows"]["products"], found["ratios"]
-        lines += [f"| the linear layers' products alone, PyTorch's BLAS | {row['ms']:.1f} | "
-                  f"{row['fastest_ms']:.1f} | {row['gflops']:.0f} GFLOP/s | |", "",
-                  f"xtrain is {ratios['times_eager']:.2f} times as fast as PyTorch eager and "
-                  f"{ratios['times_compiled']:.2f} times as fast as compiled (by CPU time "
-                  f"{ratios['cpu_times_eager']:.2f} and {ratios['cpu_times_compiled']:.2f}); a step "
-                  f"takes {ratios['step_over_products']:.2f} times its products.", ""]
+    lines = ["# Training on the CPU beside PyTorch", "",
+             f"`{report['command']}`, {report['date']}, {report['processor']}, "
+             f"{report['threads']} threads, PyTorch {report['pytorch']}, f32, "
+             f"{report['rounds']} rounds, load average before {report['load']:.1f}.", "",
+             "`tiny.json`, 16 x 128 tokens a step. Medians of the rounds; a ratio is the median of "
+             "each round's own. CPU time counts all threads, those that wait and spin too.", "",
+             "| program | ms a step | fastest round | tokens/s | CPU ms a step |",
+             "|---|---|---|---|---|"]
+    for key, name in names.items():
+        row = rows[key]
+        lines.append(f"| {name} | {row['ms']:.1f} | {row['fastest_ms']:.1f} | "
+                     f"{row['tokens_per_s']:,.0f} | {row['cpu_ms']:.0f} |")
+    row = rows["products"]
+    lines += [f"| the linear layers' products alone, PyTorch's BLAS | {row['ms']:.1f} | "
+              f"{row['fastest_ms']:.1f} | {row['gflops']:.0f} GFLOP/s | |", "",
+              f"xtrain is {ratios['times_eager']:.2f} times as fast as PyTorch eager and "
+              f"{ratios['times_compiled']:.2f} times as fast as compiled (by CPU time "
+              f"{ratios['cpu_times_eager']:.2f} and {ratios['cpu_times_compiled']:.2f}); a step "
+              f"takes {ratios['step_over_products']:.2f} times its products.", ""]
     return "\n".join(lines)
 
 
@@ -141,18 +140,14 @@ def main():
     train = json.loads(pathlib.Path(CONFIG).read_text())["train"]
     report = {"command": f"bash tools/bench_against.sh cpu {o.rounds}",
               "date": datetime.date.today().isoformat(), "processor": processor(),
-              "load": os.getloadavg()[0], "threads": {}}
-    counts = sorted({o.threads, 1}, reverse=True)
+              "threads": o.threads, "load": os.getloadavg()[0]}
     tokens = train["batch_size"] * train["seq_len"]
-    rounds = {threads: [] for threads in counts}
+    measured = []
     for i in range(o.rounds):
-        for threads in counts:
-            rounds[threads].append(one_round(o.build, threads))
-            print(f"round {i + 1}, threads {threads}: {json.dumps(rounds[threads][-1])}",
-                  flush=True)
-            report["threads"][str(threads)] = summary(rounds[threads], tokens) | {
-                "measured": rounds[threads]}
-        report |= {"rounds": i + 1, "pytorch": rounds[counts[0]][0]["eager"]["pytorch"]}
+        measured.append(one_round(o.build, o.threads))
+        print(f"round {i + 1}: {json.dumps(measured[-1])}", flush=True)
+        report |= {"rounds": i + 1, "pytorch": measured[0]["eager"]["pytorch"],
+                   **summary(measured, tokens), "measured": measured}
         write(report, pathlib.Path(o.report))
     print(table(report))
 
