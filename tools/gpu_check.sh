@@ -24,8 +24,8 @@
 #   ddp          train_ddp on two GPUs: ctest -L multi_gpu, losses and speed against one GPU, starts
 #                by torchrun and mpirun, a killed rank; by itself only where there are two GPUs
 #
-# Sections of one commit may run one by one, or at the same time on several GPUs (each call with its
-# own CUDA_VISIBLE_DEVICES): the report keeps what it has of the others. Variables:
+# Sections may run one by one, or at the same time on several GPUs (each call with its own
+# CUDA_VISIBLE_DEVICES): the report keeps what it has of the others, each with its commit. Variables:
 # BUILD, the build folder (build-gpu); REPORT, the folder of the report (docs/performance); PYTHON,
 # one that has PyTorch (python3); CMAKE_ARGS, further arguments of cmake; RUNS, a folder for the files
 # of runs on two GPUs (that of the section's output).
@@ -41,7 +41,7 @@ report=${REPORT:-docs/performance}
 python=${PYTHON:-python3}
 limit=480  # seconds a section may take
 seeds="1 2 3"
-untimed="tests gradcheck pytorch transformers repeat attention_errors"
+untimed="tests gradcheck pytorch repeat attention_errors"
 
 source tools/sections.sh
 
@@ -250,7 +250,7 @@ check_sections "${sections[@]}"
 build_programs all
 
 # What is only right or wrong runs side by side, what is timed by itself. Sanitizers are many times
-# slower when they share the GPU.
+# slower when they share the GPU, and what computes on the CPU when it shares that.
 together=() alone=()
 for section in "${sections[@]}"; do
   if [[ " $untimed " == *" $section "* ]]; then together+=("$section"); else alone+=("$section"); fi

@@ -116,13 +116,9 @@ class Report:
         self.name, self.title, self.sections = name, title, sections
         self.tables, self.summary = tables, summary
 
-    def read(self, folder, commit):
+    def read(self, folder):
         path = folder / f"{self.name}.json"
-        if path.exists():
-            report = json.loads(path.read_text())
-            if commit in (None, report["commit"]):
-                return report
-        return {"commit": commit, "sections": {}}
+        return json.loads(path.read_text()) if path.exists() else {"sections": {}}
 
     def judge(self, section, status):
         """Checks and details; output that cannot be read is a failed check."""
@@ -143,12 +139,12 @@ class Report:
         checks, details = self.judge(section, o.status)
         ok = all(c["ok"] for c in checks)
         entry = {
-            "ok": ok, "seconds": o.seconds,
+            "commit": o.commit, "ok": ok, "seconds": o.seconds,
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             **machine(pathlib.Path(o.build), o.device), "checks": checks, "details": details}
         with open(work / "report.lock", "w") as lock:  # other sections may end at the same time
             fcntl.flock(lock, fcntl.LOCK_EX)
-            report = self.read(folder, o.commit)
+            report = self.read(folder)
             report["sections"][o.section] = entry
             report["ok"] = all(s["ok"] for s in report["sections"].values())
             (folder / f"{self.name}.json").write_text(json.dumps(report, indent=1) + "\n")
@@ -167,13 +163,14 @@ class Report:
 
     def table(self, o):
         folder = pathlib.Path(o.folder)
-        report = self.read(folder, None)
-        lines = [f"# {self.title}", "", f"Made by `bash tools/{self.name}.sh {report['commit']}`; "
+        report = self.read(folder)
+        lines = [f"# {self.title}", "", f"Made by `bash tools/{self.name}.sh COMMIT SECTION...`; "
                  f"the numbers are in {self.name}.json.", ""]
         lines += self.summary(report["sections"])
-        lines += rows_of(["section", "verdict", "seconds", "date", "GPU", "driver", "compilers"],
-                         [(name, "ok" if s["ok"] else "FAIL", s["seconds"], s["date"], s["gpu"],
-                           s["driver"], f"{s['cuda_compiler']}, {s['cxx_compiler']}")
+        lines += rows_of(["section", "commit", "verdict", "seconds", "date", "GPU", "driver",
+                          "compilers"],
+                         [(name, s["commit"], "ok" if s["ok"] else "FAIL", s["seconds"], s["date"],
+                           s["gpu"], s["driver"], f"{s['cuda_compiler']}, {s['cxx_compiler']}")
                           for name, s in report["sections"].items()])
         for name, s in report["sections"].items():
             lines += ["", f"## {name}", ""]

@@ -17,7 +17,8 @@
 #   kill       a rank is killed, on 4 GPUs where there are so many
 #   pytorch    DistributedDataParallel on the same models; by itself only where PYTHON has PyTorch
 #
-# Sections of one commit may run one by one: the report keeps what it has of the others. Variables:
+# Sections may run one by one: the report keeps what it has of the others, each with its commit.
+# Variables:
 # RANKS, the numbers of GPUs or processes ("1 2 4 8 16"); ROUNDS, how often a model's runs take
 # turns (2); BUILD, the build folder (build-gpu, or build on CPUs); REPORT, the folder of the report
 # (docs/performance, or scaling in the build folder on CPUs); PYTHON, one that has PyTorch

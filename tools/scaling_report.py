@@ -4,8 +4,8 @@
     python3 tools/scaling_report.py add FOLDER --section gpt2 --work build-gpu/scaling ...
     python3 tools/scaling_report.py table FOLDER
 
-`add` reads what a section has printed and written, judges it and puts it into the report. A report
-on another commit is begun anew.
+`add` reads what a section has printed and written, judges it and puts it into the report, which
+keeps the other sections as they are; each says which commit it was run on.
 """
 
 import json
