@@ -43,6 +43,9 @@ limit=480  # seconds a section may take
 seeds="1 2 3"
 untimed="tests gradcheck pytorch repeat attention_errors"
 
+# Sections, and tests within one, share the cores: threads that wait must not spin on them.
+export OMP_WAIT_POLICY=passive
+
 source tools/sections.sh
 
 every_layout="transposed inputs of every op on the GPU *"
