@@ -114,8 +114,9 @@ Fields machine_fields(TrainConfig& c) {
                     {RecomputeLevel::block, "block"}},
                    "what backward computes again instead of keeping it"),
       config_field("fused", c.exec.fused, "fat operations instead of several small ones"),
-      config_field("recorded", c.recorded,
-                   "on a GPU: start a whole step by one call, recorded once (a CUDA graph)"),
+      config_field(
+          "recorded", c.recorded,
+          "on a GPU, in one process: start a whole step by one call, recorded once (a CUDA graph)"),
       config_field(
           "device", c.device,
           {{DeviceChoice::any, "auto"}, {DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}},
