@@ -120,9 +120,8 @@ void gemm(const Context& ctx, const Tensor& a, const Tensor& b, Tensor c, double
 void gemm_bias(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias, Tensor c) {
   check_shapes(a, b, c);
   check(c.rank() == 2 && bias.shape() == Shape{c.size(1)},
-        "matmul: c must be a matrix and bias have "
-        "shape (",
-        c.size(-1), "); got ", c.shape(), " and ", bias.shape());
+        "matmul: c must be a matrix and bias have shape (", c.size(-1), "); got ", c.shape(),
+        " and ", bias.shape());
   check(bias.dtype() == c.dtype() && a.dtype() == c.dtype(), "matmul: dtypes must be equal; got ",
         a.dtype(), " -> ", c.dtype(), " and bias ", bias.dtype());
   if (added_bias(ctx, a, b, bias, c)) return;

@@ -44,9 +44,9 @@ class KvCache {
   // them. Error for more than it holds.
   void rewind(const Context& ctx, std::span<const int64_t> lengths);
 
-  // --- a pass, as the model calls it: what it brings is planned, by the host; then begin, the
-  // layers' appends and finish work on the device, which may be recorded for passes of one token
-  // ---
+  // --- a pass, as the model calls it ---
+  // What it brings is planned by the host. Then begin, the layers' appends and finish work on the
+  // device, which may be recorded for passes of one token.
 
   // The next pass brings counts[b] tokens to row b, which the row is counted to hold from now on.
   // InputError naming row and lengths where one has no room for them; nothing has changed then.

@@ -44,9 +44,8 @@ void GemmChoices::read() {
     reject_input(path_, ": must be a file of gemm choices, as `train` writes it; remove it");
   }
   check_input(machine == machine_, path_,
-              ": gemm choices must be made on the machine that they are "
-              "for, ",
-              machine_, "; these are for ", machine, ": name another file");
+              ": gemm choices must be made on the machine that they are for, ", machine_,
+              "; these are for ", machine, ": name another file");
 }
 
 void GemmChoices::write() const {

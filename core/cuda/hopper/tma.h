@@ -37,8 +37,7 @@ __device__ inline void load_tile(uint32_t to, const CUtensorMap& map, int batch,
 }
 
 // The same the other way; rows behind the tensor's last are not written, but `time` must not be
-// negative. Belongs to the thread's group
-// that store_commit() closes.
+// negative. Belongs to the thread's group that store_commit() closes.
 __device__ inline void store_tile(const CUtensorMap& map, int batch, int head, int time,
                                   uint32_t from) {
   asm volatile(
