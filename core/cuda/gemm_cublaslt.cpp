@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/cuda/check.h"
+#include "core/cuda/stream_times.h"
 #include "core/error.h"
 
 namespace xtrain {
@@ -100,36 +101,6 @@ class ScratchResult {
   void* data_ = nullptr;
 };
 
-// Measures the work between its calls, on one stream.
-class StreamClock {
- public:
-  explicit StreamClock(cudaStream_t stream) : stream_(stream) {
-    for (cudaEvent_t& event : events_) XT_CUDA(cudaEventCreate(&event));
-  }
-  ~StreamClock() {
-    for (cudaEvent_t event : events_) cudaEventDestroy(event);
-  }
-  StreamClock(const StreamClock&) = delete;
-  StreamClock& operator=(const StreamClock&) = delete;
-  void start() { XT_CUDA(cudaEventRecord(events_[0], stream_)); }
-  double stop_microseconds() {
-    XT_CUDA(cudaEventRecord(events_[1], stream_));
-    XT_CUDA(cudaEventSynchronize(events_[1]));
-    float milliseconds = 0.0f;
-    XT_CUDA(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]));
-    return 1e3 * milliseconds;
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaEvent_t events_[2] = {};
-};
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace
 
 class CublasLtPlan {
@@ -163,23 +134,19 @@ class CublasLtPlan {
     return true;
   }
 
-  // Times what the library offers, in turns, so that a clock that changes hits all of them alike.
+  // The fastest of what the library offers for this call.
   GemmChoice measure(const CudaQueue& queue, LibraryCall call) const {
-    constexpr int kOffers = 24, kRounds = 7, kCalls = 3;
+    constexpr int kOffers = 24;
     const ScratchResult result(problem_);
     call.c = result.data();
     const std::vector<cublasLtMatmulAlgo_t> offers = offered(queue, kOffers);
-    std::vector<std::vector<double>> microseconds(offers.size());
-    StreamClock clock(queue.stream());
-    for (int round = 0; round <= kRounds; ++round) {
-      for (size_t i = 0; i < offers.size(); ++i) {
-        clock.start();
-        for (int j = 0; j < kCalls; ++j) run(queue, call, offers[i]);
-        const double passed = clock.stop_microseconds() / kCalls;
-        if (round > 0) microseconds[i].push_back(passed);
-      }
-    }
-    return fastest(offers, microseconds);
+    const std::vector<double> microseconds = times_in_turns(
+        queue.stream(), offers.size(), [&](size_t i) { run(queue, call, offers[i]); });
+    const auto best = std::min_element(microseconds.begin(), microseconds.end());
+    GemmChoice choice{{}, *best, microseconds[0]};
+    const auto& algorithm = offers[best - microseconds.begin()].data;
+    std::memcpy(choice.algorithm.data(), algorithm, sizeof algorithm);
+    return choice;
   }
 
   void run(const CudaQueue& queue, const LibraryCall& call) const { run(queue, call, algorithm_); }
@@ -200,19 +167,6 @@ class CublasLtPlan {
       if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[i].algo);
     }
     return algorithms;
-  }
-
-  static GemmChoice fastest(const std::vector<cublasLtMatmulAlgo_t>& offers,
-                            const std::vector<std::vector<double>>& microseconds) {
-    size_t best = 0;
-    std::vector<double> medians;
-    for (const std::vector<double>& m : microseconds) medians.push_back(median(m));
-    for (size_t i = 1; i < medians.size(); ++i) {
-      if (medians[i] < medians[best]) best = i;
-    }
-    GemmChoice choice{{}, medians[best], medians[0]};
-    std::memcpy(choice.algorithm.data(), offers[best].data, sizeof offers[best].data);
-    return choice;
   }
 
   void run(const CudaQueue& queue, const LibraryCall& call,
