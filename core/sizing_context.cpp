@@ -1,5 +1,3 @@
-// Work that is sized and not done: see sizing_context.
-
 #include <sys/mman.h>
 
 #include "core/context.h"
