@@ -33,13 +33,10 @@ __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Barriers among some warps of a block, by number: 1 .. 15, since __syncthreads has 0. `threads`
-// is how many take part, a multiple of 32. Those who arrive do not wait.
+// A barrier among some warps of a block, by number: 1 .. 15, since __syncthreads has 0. `threads`
+// is how many take part, a multiple of 32.
 __device__ inline void named_barrier_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-__device__ inline void named_barrier_arrive(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 }  // namespace xtrain
