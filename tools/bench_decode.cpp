@@ -78,13 +78,6 @@ int64_t key_value_bytes(const KvCache& cache, const ModelConfig& config, int64_t
   return bytes;
 }
 
-double copy_bytes_per_second(const Context& ctx) {
-  const Tensor from = normal_tensor(ctx, {int64_t{1} << 28}, Dtype::bf16, 1);
-  const Tensor to = empty_like(ctx, from);
-  const double seconds = seconds_per_call(ctx, [&] { copy(ctx, from, to); });
-  return 2.0 * static_cast<double>(from.nbytes()) / seconds;
-}
-
 nlohmann::ordered_json measure(const Context& ctx, TinyTransformer& model, const Options& o,
                                const Exec& exec, int64_t context, double copy_rate) {
   KvCache cache(ctx, model.config(), o.rows, context + kRoom, exec);
@@ -120,7 +113,7 @@ int bench_decode(int argc, char** argv) {
   exec.attention = AttentionKind::flash;
   TinyTransformer model(ctx, read_config(o.config), exec.dtype, ModelUse::inference);
   fill_with_noise(ctx, model);
-  const double copy_rate = copy_bytes_per_second(ctx);
+  const double copy_rate = time_copy(ctx, {int64_t{1} << 28}, Dtype::bf16).rate();
   nlohmann::ordered_json all{{"device", text(ctx.device)},
                              {"dtype", o.dtype},
                              {"copy_gb_per_s", copy_rate / 1e9},

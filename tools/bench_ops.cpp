@@ -226,10 +226,8 @@ double backward_seconds(const Context& ctx, const OpBench& bench, std::span<cons
 }
 
 Result copy_result(const Context& ctx, int64_t rows, int64_t columns, Dtype dtype) {
-  const Tensor source = normal_tensor(ctx, {rows, columns}, dtype, 1);
-  const Tensor target = empty_like(ctx, source);
-  const double seconds = seconds_per_call(ctx, [&] { copy(ctx, source, target); });
-  return {"copy", "copy", "", seconds, 2.0 * static_cast<double>(source.nbytes())};
+  const TimedCopy copied = time_copy(ctx, {rows, columns}, dtype);
+  return {"copy", "copy", "", copied.seconds, copied.bytes};
 }
 
 // Gradient, master and both moments are read; all but the gradient and, beside a master, the value

@@ -157,10 +157,7 @@ Ceilings measure_ceilings(Context ctx, const RunConfig& run) {
     c.operations = 2.0 * static_cast<double>(c.size * c.size * c.size) / seconds;
   }
   const int64_t bytes = int64_t{on_gpu ? 1024 : 64} << 20;
-  const Tensor from = normal_tensor(ctx, {bytes / size_of(dtype)}, dtype, 3);
-  const Tensor to = empty(ctx, from.shape(), dtype);
-  const double seconds = seconds_per_call(ctx, [&] { copy(ctx, from, to); });
-  c.copied_bytes = 2.0 * static_cast<double>(bytes) / seconds;
+  c.copied_bytes = time_copy(ctx, {bytes / size_of(dtype)}, dtype).rate();
   return c;
 }
 

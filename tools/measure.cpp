@@ -56,4 +56,11 @@ double seconds_per_call(const Context& ctx, const std::function<void()>& run) {
   return seconds_per_call(ctx, TimedCall{[&](int) { run(); }});
 }
 
+TimedCopy time_copy(const Context& ctx, const Shape& shape, Dtype dtype) {
+  const Tensor from = normal_tensor(ctx, shape, dtype, 1);
+  const Tensor to = empty_like(ctx, from);
+  const double seconds = seconds_per_call(ctx, [&] { copy(ctx, from, to); });
+  return {seconds, 2.0 * static_cast<double>(from.nbytes())};
+}
+
 }  // namespace xtrain

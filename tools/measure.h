@@ -26,4 +26,12 @@ double seconds_per_call(const Context& ctx, const TimedCall& timed);
 // The same for calls that need nothing made ready.
 double seconds_per_call(const Context& ctx, const std::function<void()>& run);
 
+// A copy, with whose rate those of other work are compared.
+struct TimedCopy {
+  double seconds = 0.0, bytes = 0.0;  // bytes: read and written
+  double rate() const { return bytes / seconds; }
+};
+// Of a tensor of standard normal elements.
+TimedCopy time_copy(const Context& ctx, const Shape& shape, Dtype dtype);
+
 }  // namespace xtrain
