@@ -55,7 +55,7 @@ TinyTransformer::TinyTransformer(const Context& ctx, const ModelConfig& config, 
   } else {
     rope_ =
         rope_table(ctx, config.max_position_embeddings, config.head_dim, config.rope_theta, dtype);
-    rope_.looks_for_outsiders = false;  // no pass is longer
+    rope_.is_checked = true;  // no pass is longer
   }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     layers_.emplace_back(parameters_, text("model.layers.", i), config,

@@ -21,22 +21,22 @@ int64_t default_chunk_rows(const Context& ctx, int64_t columns, Dtype dtype) {
   return std::max(least_rows, logits / std::max<int64_t>(1, columns));
 }
 
-// The weight's rows are the columns of the logits. Tensor cores want their number even: with 50257
-// of them cuBLASLt's products take seven times as long as with 50304. The rows that this adds are
+// The weight's rows are the columns of the logits. Tensor cores want a round number of them: with
+// 50257 cuBLASLt's products take seven times as long as with 50304. The rows that this adds are
 // zero and count as padding.
-int64_t even_columns(const Context& ctx, int64_t columns) {
+int64_t padded_columns(const Context& ctx, int64_t columns) {
   if (!ctx.device.is_cuda()) return columns;
   const int64_t multiple = columns < 4096 ? 8 : 64;
   return (columns + multiple - 1) / multiple * multiple;
 }
 
-// The weight with an even number of rows.
-Tensor with_even_rows(const Context& ctx, const Tensor& weight) {
-  const int64_t rows = weight.size(0), even = even_columns(ctx, rows);
-  if (even == rows) return weight;
-  const Tensor padded = empty(ctx, {even, weight.size(1)}, weight.dtype());
+// The weight with a round number of rows.
+Tensor with_padding(const Context& ctx, const Tensor& weight) {
+  const int64_t rows = weight.size(0), all = padded_columns(ctx, rows);
+  if (all == rows) return weight;
+  const Tensor padded = empty(ctx, {all, weight.size(1)}, weight.dtype());
   copy(ctx, weight, padded.slice(0, 0, rows));
-  fill(ctx, padded.slice(0, rows, even - rows), 0.0);
+  fill(ctx, padded.slice(0, rows, all - rows), 0.0);
   return padded;
 }
 
@@ -72,7 +72,7 @@ class LinearCrossEntropyNode final : public Node {
     const Tensor dsum = g.take(0), x = x_.release();
     // Rows of x are read for the last time before their gradient is written.
     const Tensor dx = g.wanted(0) ? reuse_or_empty(g.ctx(), x) : Tensor();
-    const Tensor weight = with_even_rows(g.ctx(), *weight_);
+    const Tensor weight = with_padding(g.ctx(), *weight_);
     if (g.wanted(1)) {
       g.write_as(1, accumulator_dtype(x.dtype()), [&](Tensor dweight, bool accumulate) {
         if (!accumulate && x.size(0) == 0) fill(g.ctx(), dweight, 0.0);
@@ -91,17 +91,17 @@ class LinearCrossEntropyNode final : public Node {
     bool accumulate;
   };
 
-  // dweight has the rows of the parameter, weight an even number of them.
+  // dweight has the rows of the parameter; weight may have padding behind them.
   void write_both(const Context& ctx, const Tensor& dsum, const Tensor& x, const Tensor& weight,
                   const Products& out) const {
     const int64_t rows = out.dweight.size(0);
     if (weight.size(0) == rows || x.size(0) == 0) {
       return backward_rows(ctx, dsum, x, weight, out);
     }
-    const Tensor even = empty(ctx, weight.shape(), out.dweight.dtype());
-    backward_rows(ctx, dsum, x, weight, {out.dx, even, false});
+    const Tensor padded = empty(ctx, weight.shape(), out.dweight.dtype());
+    backward_rows(ctx, dsum, x, weight, {out.dx, padded, false});
     const auto write = out.accumulate ? add_into : copy;
-    write(ctx, even.slice(0, 0, rows), out.dweight);
+    write(ctx, padded.slice(0, 0, rows), out.dweight);
   }
 
   void backward_rows(const Context& ctx, const Tensor& dsum, const Tensor& x, const Tensor& weight,
@@ -161,7 +161,7 @@ Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
   const bool keeps = wanted && checked.rows() <= chunk_rows;
   Tensor losses = empty(ctx, {checked.rows()}, accumulator_dtype(x.dtype()));
   Tensor dlogits;
-  for_each_chunk(ctx, x.value, with_even_rows(ctx, weight.value), chunk_rows,
+  for_each_chunk(ctx, x.value, with_padding(ctx, weight.value), chunk_rows,
                  [&](const Tensor& logits, const Tensor&, int64_t first) {
                    if (!keeps) return compute_losses(ctx, checked, logits, first, losses);
                    compute_dlogits(ctx, checked, logits, first, Tensor(), losses, logits);
@@ -181,7 +181,7 @@ Tensor linear_cross_entropy_rows(const Context& ctx, const Tensor& x, const Tens
                                         weight.size(0), vocab_size, ignore_index);
   if (chunk_rows == 0) chunk_rows = default_chunk_rows(ctx, weight.size(0), x.dtype());
   const Tensor losses = empty(ctx, {checked.rows()}, accumulator_dtype(x.dtype()));
-  for_each_chunk(ctx, x, with_even_rows(ctx, weight), chunk_rows,
+  for_each_chunk(ctx, x, with_padding(ctx, weight), chunk_rows,
                  [&](const Tensor& logits, const Tensor&, int64_t first) {
                    compute_losses(ctx, checked, logits, first, losses);
                  });

@@ -74,7 +74,7 @@ void check_rope(const Context& ctx, const char* op, const RopeTable& table, cons
   check(positions.shape() == Shape{batch, time} && positions.dtype() == Dtype::i32, op,
         ": positions must be i32 of shape ", Shape{batch, time}, "; got ", positions.dtype(), " ",
         positions.shape());
-  if (!table.looks_for_outsiders) return;
+  if (table.is_checked) return;
   check_indices(ctx, op, "positions", contiguous(ctx, positions), table.positions());
 }
 

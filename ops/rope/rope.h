@@ -18,7 +18,7 @@ enum class RopePairing : uint8_t { halves, adjacent };
 // cos a and sin a, [P, D/2] by position; f64 for f64, else f32.
 struct RopeTable {
   Tensor cos, sin;
-  bool looks_for_outsiders = true;  // positions outside of the table; false where there are none
+  bool is_checked = false;  // positions lie within the table: ops do not look
 
   int64_t positions() const { return cos.size(0); }
   int64_t head_dim() const { return 2 * cos.size(1); }
