@@ -160,7 +160,8 @@ int start_processes(const Options& o, int argc, char** argv) {
 int bench_collectives(int argc, char** argv) {
   Options o;
   if (!parse_options(o, argc, argv)) return 0;
-  dtype_from_name(o.dtype);
+  check_input(is_floating(dtype_from_name(o.dtype)), "--dtype must be f64, f32 or bf16; got ",
+              o.dtype);
   const Environment environment = environment_of_this_process();
   const std::optional<Placement> placement = find_placement(environment);
   if (!placement) return start_processes(o, argc, argv);

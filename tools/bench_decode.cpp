@@ -110,6 +110,7 @@ int bench_decode(int argc, char** argv) {
   const Context ctx = context_on(o.device);
   Exec exec;
   exec.dtype = dtype_from_name(o.dtype);
+  check_input(is_floating(exec.dtype), "--dtype must be f64, f32 or bf16; got ", o.dtype);
   exec.attention = AttentionKind::flash;
   TinyTransformer model(ctx, read_config(o.config), exec.dtype, ModelUse::inference);
   fill_with_noise(ctx, model);

@@ -40,6 +40,7 @@ TEST_CASE("bench_collectives refuses what it cannot measure", "[tools]") {
   CHECK(place.run("bench_collectives", "--device cpu --nproc 1").code == 2);
   CHECK(place.run("bench_collectives", "--device gpu").code == 2);
   CHECK(place.run("bench_collectives", "--device cpu --dtype f16").code == 2);
+  CHECK(place.run("bench_collectives", "--device cpu --dtype i32").code == 2);
   CHECK(place.run("bench_collectives", "--device cpu --mib 0").code == 2);
 }
 

@@ -52,6 +52,9 @@ TEST_CASE("bench_decode refuses what it cannot measure", "[tools]") {
   place.write("model.json", kConfig);
   CHECK(place.run("bench_decode", "--config nothing.json --device cpu").code == 2);
   CHECK(place.run("bench_decode", "--config model.json --device gpu").code == 2);
-  CHECK(place.run("bench_decode", "--config model.json --device cpu --dtype f16").code == 2);
+  for (const std::string dtype : {"f16", "i32"}) {
+    INFO(dtype);
+    CHECK(place.run("bench_decode", "--config model.json --device cpu --dtype " + dtype).code == 2);
+  }
   CHECK(place.run("bench_decode", "--config model.json --device cpu --rows 0").code == 2);
 }
