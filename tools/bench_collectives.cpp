@@ -84,7 +84,7 @@ nlohmann::ordered_json measure(const Context& ctx, Communicator& communicator, c
     const double bytes = static_cast<double>(all.numel()) * static_cast<double>(size_of(dtype));
     for (const Operation& operation : operations()) {
       // Sums of sums leave the range of the dtype, at the same price.
-      const double seconds = seconds_per_call(ctx, [&] {
+      const double seconds = seconds_per_joint_call(ctx, [&] {
         operation.run(ctx, communicator, all, own);
         communicator.finish(ctx);
       });

@@ -18,6 +18,21 @@ double seconds_of_row(const Context& ctx, const TimedCall& timed, int calls) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+constexpr int kWarmUp = 2;
+
+// From rows of `many` and of `few` calls, which take the same time to start and to be waited for.
+double seconds_in_rows(const Context& ctx, const TimedCall& timed, int many, int few) {
+  constexpr int kRounds = 7;
+  std::vector<double> seconds;
+  for (int round = 0; round <= kRounds; ++round) {
+    const double long_row = seconds_of_row(ctx, timed, many);
+    const double short_row = seconds_of_row(ctx, timed, few);
+    if (round > 0) seconds.push_back((long_row - short_row) / (many - few));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
+  return seconds[kRounds / 2];
+}
+
 }  // namespace
 
 Tensor normal_tensor(const Context& ctx, const Shape& shape, Dtype dtype, uint64_t seed) {
@@ -35,21 +50,18 @@ Tensor normal_tensor(const Context& ctx, const Shape& shape, Dtype dtype, uint64
 }
 
 double seconds_per_call(const Context& ctx, const TimedCall& timed) {
-  constexpr int kRounds = 7, kWarmUp = 2;
   constexpr double kLongCall = 2e-3;
   seconds_of_row(ctx, timed, kWarmUp);
   // Beside long calls what starting a row takes is little: a few of them will do.
   const bool is_long = seconds_of_row(ctx, timed, kWarmUp) > kWarmUp * kLongCall;
-  const int many = is_long ? 3 : kTimedCalls, few = is_long ? 1 : kTimedCalls / 3;
-  std::vector<double> seconds;
-  for (int round = 0; round <= kRounds; ++round) {
-    // Both rows take the same time to start and to be waited for.
-    const double long_row = seconds_of_row(ctx, timed, many);
-    const double short_row = seconds_of_row(ctx, timed, few);
-    if (round > 0) seconds.push_back((long_row - short_row) / (many - few));
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
-  return seconds[kRounds / 2];
+  return is_long ? seconds_in_rows(ctx, timed, 3, 1)
+                 : seconds_in_rows(ctx, timed, kTimedCalls, kTimedCalls / 3);
+}
+
+double seconds_per_joint_call(const Context& ctx, const std::function<void()>& run) {
+  const TimedCall timed{[&](int) { run(); }};
+  seconds_of_row(ctx, timed, kWarmUp);
+  return seconds_in_rows(ctx, timed, kTimedCalls, kTimedCalls / 3);
 }
 
 double seconds_per_call(const Context& ctx, const std::function<void()>& run) {

@@ -26,6 +26,10 @@ double seconds_per_call(const Context& ctx, const TimedCall& timed);
 // The same for calls that need nothing made ready.
 double seconds_per_call(const Context& ctx, const std::function<void()>& run);
 
+// The same for calls that several processes make together and that wait for each other: how many
+// are made does not depend on the time, which every process sees differently.
+double seconds_per_joint_call(const Context& ctx, const std::function<void()>& run);
+
 // A copy, with whose rate those of other work are compared.
 struct TimedCopy {
   double seconds = 0.0, bytes = 0.0;  // bytes: read and written
