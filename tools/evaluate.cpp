@@ -98,13 +98,14 @@ CorpusLossOptions computing_options(const Options& o, const ModelConfig& config)
 }
 
 // What is known before anything is computed.
-EvalReport report_on(const ModelFolder& folder, const ModelVocabulary& found,
-                     const std::string& dtype, const Context& ctx) {
+EvalReport report_on(const ModelFolder& folder, const ModelVocabulary& found, const Exec& exec,
+                     const Context& ctx) {
   const ModelConfig& config = folder.config();
   EvalReport report;
   report.model = folder.path();
   report.model_type = name_of(config.model_type);
-  report.dtype = dtype;
+  report.dtype = name_of(exec.dtype);
+  report.attention = exec.attention == AttentionKind::flash ? "flash" : "composed";
   report.device = computer_text(ctx);
   report.vocabulary = found.file.empty() ? found.vocabulary.kind_name() : found.file;
   report.parameters = parameter_count(config);
@@ -166,7 +167,7 @@ int evaluate(int argc, char** argv) {
   const Context ctx = context_on(o.device, o.threads);
   TinyTransformer model(ctx, config, options.exec.dtype, ModelUse::inference);
   folder.load(ctx, model.parameters());
-  EvalReport report = report_on(folder, found, o.dtype, ctx);
+  EvalReport report = report_on(folder, found, options.exec, ctx);
   if (source) report.corpus = evaluate_corpus(ctx, model, *source, vocabulary, options);
   if (set) {
     report.multiple_choice = evaluate_choices(ctx, model, *set, vocabulary.size(), options);

@@ -74,8 +74,8 @@ nlohmann::ordered_json number(std::optional<double> value) {
 void print_table(std::ostream& out, const EvalReport& report) {
   Table table(out);
   table.row("model", report.model);
-  table.row("", report.model_type, ", ", report.parameters, " parameters, ", report.dtype, " on ",
-            report.device);
+  table.row("", report.model_type, ", ", report.parameters, " parameters, ", report.dtype, ", ",
+            report.attention, " attention, on ", report.device);
   table.row("vocabulary", report.vocabulary, ", ", report.vocab_size, " ids",
             report.padding > 0 ? text("; ", report.padding,
                                       " more of the model are padding and take no probability")
@@ -87,8 +87,9 @@ void print_table(std::ostream& out, const EvalReport& report) {
 void print_json(std::ostream& out, const EvalReport& report) {
   nlohmann::ordered_json json{{"model", report.model},           {"model_type", report.model_type},
                               {"parameters", report.parameters}, {"dtype", report.dtype},
-                              {"device", report.device},         {"vocabulary", report.vocabulary},
-                              {"vocab_size", report.vocab_size}, {"padding", report.padding}};
+                              {"attention", report.attention},   {"device", report.device},
+                              {"vocabulary", report.vocabulary}, {"vocab_size", report.vocab_size},
+                              {"padding", report.padding}};
   if (const auto& corpus = report.corpus) {
     const CorpusLoss& loss = corpus->loss;
     json["data"] = corpus->data;

@@ -25,7 +25,7 @@ struct MultipleChoiceReport {
 };
 
 struct EvalReport {
-  std::string model, model_type, dtype, device, vocabulary;
+  std::string model, model_type, dtype, attention, device, vocabulary;
   int64_t parameters = 0;
   int64_t vocab_size = 0;  // ids that count,
   int64_t padding = 0;     // and those of the model that do not
