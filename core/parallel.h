@@ -8,8 +8,12 @@
 #include <exception>
 
 #include "core/dispatch.h"
+#include "core/work_shares.h"
 
 namespace xtrain {
+
+// The calling thread's number among those of the innermost parallel loop.
+int thread_index();
 
 // body(i) for i in [0, count). When bodies throw, all others still run, and then one of the
 // exceptions is thrown on: none may leave the parallel region itself.
@@ -17,14 +21,17 @@ template <class Body>
 void parallel_for(const Cpu& cpu, int64_t count, Body&& body) {
   const int threads =
       static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(cpu.threads(), count)));
+  WorkShares shares(count, threads);
   std::exception_ptr failure;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t i = 0; i < count; ++i) {
-    try {
-      body(i);
-    } catch (...) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  for (int64_t begin = 0, end = 0; shares.take(thread_index(), begin, end);) {
+    for (int64_t i = begin; i < end; ++i) {
+      try {
+        body(i);
+      } catch (...) {
 #pragma omp critical(xtrain_parallel_for)
-      failure = std::current_exception();
+        failure = std::current_exception();
+      }
     }
   }
   if (failure) std::rethrow_exception(failure);

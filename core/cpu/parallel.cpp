@@ -17,6 +17,10 @@ const std::vector<int>& inherited_cores() {
 
 }  // namespace
 
+int thread_index() {
+  return omp_get_thread_num();
+}
+
 int available_cores() {
   return static_cast<int>(inherited_cores().size());
 }
