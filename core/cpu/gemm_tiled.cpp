@@ -2,8 +2,8 @@
 //
 //   where      what lies there                      size in f32 with AVX-512
 //   registers  a tile of sums (register_tile.h)     8 x 32
-//   L1         kDepth rows of a panel of b          256 x 32, 32 KiB, read by every tile of a block
-//   L2         kDepth columns of a block's rows     64 x 256, 64 KiB, read once a panel
+//   L1         kDepth rows of a panel of b          128 x 32, 16 KiB, read by every tile of a block
+//   L2         kDepth columns of a block's rows     64 x 128, 32 KiB, read once a panel
 //              the block's sums                     64 x 256, 64 KiB
 //   L3         the packed panels of b               8 MiB at a time, more where k > 8192
 //
@@ -16,11 +16,16 @@
 // need the panels, so all threads pack them first and then compute. The rows of a that a block
 // needs are read in place if they lie by rows, else packed by the task that computes the block.
 //
-// Blocks of c are cut by the shape alone. Each sum runs over k in order: in a register, and between
-// two pieces of k in memory of its own type. So an element's bits depend on its row of a and its
-// column of b and on nothing else: not the threads, the other rows and columns, or how operands
-// lie. A product of no more rows than a tile has, which would read its panels only once, makes none
-// and adds up in the same order (gemm_few_rows.h).
+// Where k is longer than m, as in the gradient of a weight, which sums over all tokens, the panels
+// would be larger than what they are needed for. Then nothing is shared: each task packs, a piece
+// of k at a time, what its block needs of both operands, into 64 KiB and 128 KiB of the L2 that it
+// reads them from, and blocks are twice as tall.
+//
+// Each sum runs over k in order: in a register, and between two pieces of k in memory of its own
+// type. So an element's bits depend on its row of a and its column of b and on nothing else: not
+// the threads, the other rows and columns, how operands lie, or how c is cut into blocks. A product
+// of no more rows than a tile has, which would read its panels only once, makes none and adds up in
+// the same order (gemm_few_rows.h).
 
 #include "core/cpu/gemm_backends.h"
 #include "core/cpu/gemm_few_rows.h"
@@ -32,7 +37,8 @@ namespace xtrain {
 namespace {
 
 constexpr int64_t kDepth = 128;        // of k, between two visits of a sum to memory
-constexpr int64_t kMostRows = 64;      // of a block
+constexpr int64_t kMostRows = 64;      // of a block that shares its panels,
+constexpr int64_t kMostOwnRows = 128;  // and of one that packs its own
 constexpr int64_t kFewestRows = 48;    // of a block; fewer would read each panel too often
 constexpr int64_t kMostColumns = 256;  // of a block; more columns make fewer tasks pack the same a
 constexpr int64_t kBlocks = 32;        // wanted of a product, for threads to share evenly
@@ -65,6 +71,27 @@ Chunk largest_chunk(const GemmProblem& p) {
   return {0, std::clamp<int64_t>(columns / all_columns, 1, p.batches()), 0, all_columns};
 }
 
+// Packs lines [begin, end) of columns [first, last) of b; `panels` is where the first element goes,
+// and panels are `stride` elements apart.
+template <class T, class A>
+void pack_panels(const GemmProblem& p, const T* b, int64_t begin, int64_t end, int64_t first,
+                 int64_t last, A* panels, int64_t stride) {
+  constexpr int64_t kWidth = kTileColumns<A>;
+  for (int64_t k = begin; k < end; k += kLinesAtOnce) {
+    A* panel = panels + (k - begin) * kWidth;
+    for (int64_t column = first; column < last; column += kWidth, panel += stride) {
+      const T* source = b + offset_in(p.b, k, column);
+      const int64_t columns = std::min(kWidth, last - column);
+      const int64_t depth = std::min(kLinesAtOnce, end - k);
+      if (p.b.transposed) {
+        pack_transposed<kWidth>(source, p.b.ld, columns, depth, panel);
+      } else {
+        pack_lines<kWidth>(source, p.b.ld, columns, depth, panel);
+      }
+    }
+  }
+}
+
 // Packs the chunk's panels, cut into pieces of some rows and columns of b.
 template <class T, class A>
 void pack_chunk(const Cpu& cpu, const GemmProblem& p, const Chunk& chunk, const T* b, A* panels) {
@@ -76,19 +103,8 @@ void pack_chunk(const Cpu& cpu, const GemmProblem& p, const Chunk& chunk, const 
     const int64_t first = piece % across * kColumns;
     const int64_t last = std::min(chunk.columns, first + kColumns);
     const T* matrix = b + p.batch_offset(p.batch_stride_b, chunk.first_batch + batch);
-    for (int64_t k = begin; k < end; k += kLinesAtOnce) {
-      for (int64_t column = first; column < last; column += kWidth) {
-        const T* source = matrix + offset_in(p.b, k, chunk.first_column + column);
-        const int64_t columns = std::min(kWidth, last - column);
-        const int64_t depth = std::min(kLinesAtOnce, end - k);
-        A* panel = panels + chunk.panel_offset<A>(batch, column, p.k) + k * kWidth;
-        if (p.b.transposed) {
-          pack_transposed<kWidth>(source, p.b.ld, columns, depth, panel);
-        } else {
-          pack_lines<kWidth>(source, p.b.ld, columns, depth, panel);
-        }
-      }
-    }
+    pack_panels(p, matrix, begin, end, chunk.first_column + first, chunk.first_column + last,
+                panels + chunk.panel_offset<A>(batch, first, p.k) + begin * kWidth, p.k * kWidth);
   };
   const int64_t elements = std::min(chunk.columns, kColumns) * std::min(p.k, kRows);
   const int64_t together = kPieceElements / std::max<int64_t>(1, elements);
@@ -154,13 +170,15 @@ bool stay_in_c(const GemmProblem& p, int64_t rows, int64_t columns) {
   return p.alpha == 1.0 && p.beta == 0.0 && rows == kTileRows && columns == kTileColumns<A>;
 }
 
-// Computes a block of c; `panels` starts with the block's first column.
+// Computes a block of c. `panels` starts with the block's first column; without it the block packs
+// pieces of b for itself.
 template <class T, class Out>
-void multiply_block(const GemmProblem& p, const Block& block, const T* a,
+void multiply_block(const GemmProblem& p, const Block& block, const T* a, const T* b,
                     const Accumulator<T>* panels, Out* c) {
   using A = Accumulator<T>;
-  constexpr int64_t kWidth = kTileColumns<A>, kRows = round_up(kMostRows, kTileRows);
+  constexpr int64_t kWidth = kTileColumns<A>, kRows = round_up(kMostOwnRows, kTileRows);
   alignas(kVectorBytes) A packed[kRows * kDepth];
+  alignas(kVectorBytes) A own_panels[kDepth * kMostColumns];
   alignas(kVectorBytes) A sums[kRows * kMostColumns];  // tile after tile
   TileMatrix<A> tiles[kRows / kTileRows];
   const int64_t pieces = std::max<int64_t>(1, ceil_div(p.k, kDepth));  // k 0: the sums are 0
@@ -171,9 +189,15 @@ void multiply_block(const GemmProblem& p, const Block& block, const T* a,
     } else {
       take_rows(p, block, a, begin, depth, packed, tiles);
     }
+    if (!panels) {
+      pack_panels(p, b, begin, begin + depth, block.first_column, block.last_column, own_panels,
+                  kDepth * kWidth);
+    }
+    const A* panel = panels ? panels + begin * kWidth : own_panels;
+    const int64_t to_next_panel = panels ? p.k * kWidth : kDepth * kWidth;
     A* tile = sums;
-    for (int64_t column = block.first_column; column < block.last_column; column += kWidth) {
-      const A* panel = panels + (column - block.first_column) * p.k + begin * kWidth;
+    for (int64_t column = block.first_column; column < block.last_column;
+         column += kWidth, panel += to_next_panel) {
       const int64_t columns = std::min(kWidth, block.last_column - column);
       for (int64_t t = 0; t < block.row_tiles(); ++t, tile += kTileRows * kWidth) {
         const int64_t rows = block.rows_of_tile(t);
@@ -194,45 +218,88 @@ void multiply_block(const GemmProblem& p, const Block& block, const T* a,
   }
 }
 
-// How the columns of a chunk are cut into blocks of c. Rows are cut before columns: they share the
-// packed panels, while blocks side by side pack the same rows of a.
+// How c, or the columns of a chunk of it, is cut into blocks.
 struct Grid {
   int64_t rows, columns;              // of a block
   int64_t row_blocks, column_blocks;  // of a matrix
+
+  Grid(const GemmProblem& p, int64_t all_columns, int64_t down, int64_t across, int64_t width)
+      : rows(round_up(ceil_div(p.m, down), kTileRows)),
+        columns(round_up(ceil_div(all_columns, across), width)),
+        row_blocks(ceil_div(p.m, rows)),
+        column_blocks(ceil_div(all_columns, columns)) {}
+
+  // Block i of a matrix.
+  Block block(const GemmProblem& p, int64_t i, int64_t all_columns) const {
+    const int64_t row = i / column_blocks * rows, column = i % column_blocks * columns;
+    return {row, std::min(p.m, row + rows), column, std::min(all_columns, column + columns)};
+  }
 };
 
-Grid grid_of(const GemmProblem& p, const Chunk& chunk, int64_t panel_width) {
-  const int64_t fewest = ceil_div(chunk.columns, kMostColumns);
-  Grid grid;
-  grid.columns = round_up(ceil_div(chunk.columns, fewest), panel_width);
-  grid.column_blocks = ceil_div(chunk.columns, grid.columns);
-  const int64_t wanted = ceil_div(kBlocks, grid.column_blocks * chunk.batches);
-  grid.rows = round_up(std::clamp(ceil_div(p.m, wanted), kFewestRows, kMostRows), kTileRows);
-  grid.row_blocks = ceil_div(p.m, grid.rows);
-  return grid;
+// Rows are cut before columns: they share the packed panels, while blocks side by side pack the
+// same rows of a.
+template <class A>
+Grid grid_of_chunk(const GemmProblem& p, const Chunk& chunk) {
+  const int64_t across = ceil_div(chunk.columns, kMostColumns);
+  const int64_t wanted = ceil_div(kBlocks, across * chunk.batches);
+  const int64_t rows = std::clamp(ceil_div(p.m, wanted), kFewestRows, kMostRows);
+  return Grid(p, chunk.columns, ceil_div(p.m, rows), across, kTileColumns<A>);
+}
+
+// The largest blocks that all threads get an equal number of, or so many that it matters little.
+template <class A>
+Grid grid_of_own_panels(const Cpu& cpu, const GemmProblem& p) {
+  const int64_t across = ceil_div(p.n, kMostColumns), most_down = ceil_div(p.m, kFewestRows);
+  int64_t down = ceil_div(p.m, kMostOwnRows);
+  const auto uneven = [&] {
+    const int64_t blocks = p.batches() * across * down;
+    return blocks < 4 * cpu.threads() && blocks % cpu.threads() > 0;
+  };
+  while (down < most_down && uneven()) ++down;
+  return Grid(p, p.n, down, across, kTileColumns<A>);
+}
+
+// multiply(i) for the blocks [0, count), some of them together where they are small.
+template <class Multiply>
+void for_blocks(const Cpu& cpu, const GemmProblem& p, const Grid& grid, int64_t count,
+                Multiply&& multiply) {
+  const int64_t products = std::min(p.m, grid.rows) * grid.columns * std::max<int64_t>(1, p.k);
+  parallel_blocks(cpu, count, std::max<int64_t>(1, kPieceProducts / products),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) multiply(i);
+                  });
 }
 
 // Computes the chunk's columns of c.
 template <class T, class Out>
 void multiply_chunk(const Cpu& cpu, const GemmProblem& p, const Chunk& chunk, const T* a,
-                    const Accumulator<T>* panels, Out* c) {
-  using A = Accumulator<T>;
-  const Grid grid = grid_of(p, chunk, kTileColumns<A>);
+                    const T* b, const Accumulator<T>* panels, Out* c) {
+  const Grid grid = grid_of_chunk<Accumulator<T>>(p, chunk);
   const int64_t blocks = grid.row_blocks * grid.column_blocks;
-  const auto multiply = [&](int64_t i) {
-    const int64_t batch = i / blocks, row = i % blocks / grid.column_blocks * grid.rows;
-    const int64_t column = i % grid.column_blocks * grid.columns;
-    const Block block{row, std::min(p.m, row + grid.rows), chunk.first_column + column,
-                      chunk.first_column + std::min(chunk.columns, column + grid.columns)};
-    multiply_block(p, block, a + p.batch_offset(p.batch_stride_a, chunk.first_batch + batch),
-                   panels + chunk.panel_offset<A>(batch, column, p.k),
-                   c + p.batch_offset(p.batch_stride_c, chunk.first_batch + batch));
-  };
-  const int64_t products = std::min(p.m, grid.rows) * grid.columns * std::max<int64_t>(1, p.k);
-  parallel_blocks(cpu, chunk.batches * blocks, std::max<int64_t>(1, kPieceProducts / products),
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t i = begin; i < end; ++i) multiply(i);
-                  });
+  for_blocks(cpu, p, grid, chunk.batches * blocks, [&](int64_t i) {
+    const int64_t batch = i / blocks;
+    Block block = grid.block(p, i % blocks, chunk.columns);
+    const auto* first = panels + chunk.panel_offset<Accumulator<T>>(batch, block.first_column, p.k);
+    block.first_column += chunk.first_column;
+    block.last_column += chunk.first_column;
+    multiply_block(p, block, a + p.batch_offset(p.batch_stride_a, chunk.first_batch + batch), b,
+                   first, c + p.batch_offset(p.batch_stride_c, chunk.first_batch + batch));
+  });
+}
+
+// Computes c in blocks that share nothing.
+template <class T, class Out>
+void multiply_with_own_panels(const Cpu& cpu, const GemmProblem& p, const T* a, const T* b,
+                              Out* c) {
+  const Grid grid = grid_of_own_panels<Accumulator<T>>(cpu, p);
+  const int64_t blocks = grid.row_blocks * grid.column_blocks;
+  for_blocks(cpu, p, grid, p.batches() * blocks, [&](int64_t i) {
+    const int64_t batch = i / blocks;
+    multiply_block<T, Out>(p, grid.block(p, i % blocks, p.n),
+                           a + p.batch_offset(p.batch_stride_a, batch),
+                           b + p.batch_offset(p.batch_stride_b, batch), nullptr,
+                           c + p.batch_offset(p.batch_stride_c, batch));
+  });
 }
 
 }  // namespace
@@ -241,6 +308,7 @@ template <class T, class Out>
 void tiled_gemm(const Cpu& cpu, const GemmProblem& p, const T* a, const T* b, Out* c) {
   using A = Accumulator<T>;
   if (p.m <= kTileRows) return few_rows_gemm(cpu, p, a, b, c);
+  if (p.k > p.m) return multiply_with_own_panels(cpu, p, a, b, c);
   const Chunk largest = largest_chunk<A>(p);
   Scratch<A> panels(cpu.ctx, largest.batches * largest.columns * p.k);
   for (int64_t batch = 0; batch < p.batches(); batch += largest.batches) {
@@ -248,7 +316,7 @@ void tiled_gemm(const Cpu& cpu, const GemmProblem& p, const T* a, const T* b, Ou
       const Chunk chunk{batch, std::min(largest.batches, p.batches() - batch), column,
                         std::min(largest.columns, p.n - column)};
       pack_chunk(cpu, p, chunk, b, panels.data());
-      multiply_chunk(cpu, p, chunk, a, panels.data(), c);
+      multiply_chunk(cpu, p, chunk, a, b, panels.data(), c);
     }
   }
 }

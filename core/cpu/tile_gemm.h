@@ -19,7 +19,8 @@ template <int64_t kRows, int64_t kVectors, class A>
 inline void multiply_block(int64_t depth, const TileMatrix<A>& a, const A* b, int64_t b_row, A* c,
                            int64_t c_row, bool add) {
   using Vector = typename VectorOf<A>::type;
-  Vector sums[kRows][kVectors] = {};
+  Vector sums[kRows][kVectors];
+  clear_sums(sums);
   add_products(depth, a, b, b_row, sums);
   for (int64_t i = 0; i < kRows; ++i) {
     Vector* target = reinterpret_cast<Vector*>(c + i * c_row);
