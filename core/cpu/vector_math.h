@@ -14,17 +14,17 @@ inline double vector_exp(double x) {
 
 // exp(x) in f32 to about 1 unit in the last place; 0 below -87.3 and infinity above 88.7.
 // x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) by its Taylor polynomial of degree 7, whose remainder
-// there is below 2^-27; 2^n by the exponent bits, in two factors so that n = 128 does not overflow.
+// there is below 2^-27; n is added to the exponent. Beyond the bounds that gives nonsense, which is
+// not taken.
 inline float vector_exp(float x) {
   constexpr float kLog2e = 1.44269504f;
   constexpr float kLn2High = 0.693145752f, kLn2Low = 1.42860677e-6f;  // their sum is ln 2
   constexpr float kLowest = -87.3365402f, kHighest = 88.7228394f;
-  const float clamped = x < kLowest ? kLowest : (x > kHighest ? kHighest : x);
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
   constexpr float kRound = 12582912.0f;
-  const float shifted = clamped * kLog2e + kRound;
+  const float shifted = x * kLog2e + kRound;
   const float n = shifted - kRound;
-  const float r = (clamped - n * kLn2High) - n * kLn2Low;
+  const float r = (x - n * kLn2High) - n * kLn2Low;
   float p = 1.0f / 5040.0f;
   p = p * r + 1.0f / 720.0f;
   p = p * r + 1.0f / 120.0f;
@@ -33,13 +33,11 @@ inline float vector_exp(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
-  const int32_t half = exponent >> 1;
-  const float scale0 = std::bit_cast<float>((half + 127) << 23);
-  const float scale1 = std::bit_cast<float>((exponent - half + 127) << 23);
-  const float y = p * scale0 * scale1;
-  const float bounded = x < kLowest ? 0.0f : (x > kHighest ? INFINITY : y);
-  return x != x ? x : bounded;
+  // Of `shifted`, the shift leaves n alone.
+  const float y =
+      std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23));
+  const float bounded = x <= kHighest ? y : x + INFINITY;  // NaN stays NaN
+  return x < kLowest ? 0.0f : bounded;
 }
 
 // 1 / (1 + exp(-x)) without overflow.
