@@ -14,6 +14,8 @@ namespace {
 
 using namespace flash;
 
+constexpr int64_t kLanes = kManyLanes;
+
 using Contiguous = std::integral_constant<int64_t, 1>;
 
 template <class A, class Out, class Stride>
@@ -84,7 +86,7 @@ class BackwardHeads {
         v_buffer_(scratch_.take(widened<T>(k_size_))) {
     if (p.drops) dropout_.emplace(p.dropout);
     for (int64_t query = 0; query < n_.queries; query += kLanes) {
-      strips_.push_back(query_strip(p.visible, batch, query));
+      strips_.push_back(query_strip<kLanes>(p.visible, batch, query));
     }
     keys_ = union_of(strips_.data(), static_cast<int64_t>(strips_.size()));
   }
@@ -130,8 +132,8 @@ class BackwardHeads {
   void add_key_tile(int64_t first_key, int64_t end_key) {
     for (int64_t key = first_key; key < end_key; key += kLanes) {
       const int64_t count = std::min(kLanes, end_key - key), place = (key - first_key) * width_;
-      transpose_strip(k_.at(key), k_.stride, count, width_, k_columns_ + place);
-      transpose_strip(v_.at(key), v_.stride, count, width_, v_columns_ + place);
+      transpose_strip<kLanes>(k_.at(key), k_.stride, count, width_, k_columns_ + place);
+      transpose_strip<kLanes>(v_.at(key), v_.stride, count, width_, v_columns_ + place);
     }
     const int64_t strips = static_cast<int64_t>(strips_.size());
     for (int64_t first = 0; first < strips; first += kTile / kLanes) {
@@ -170,7 +172,8 @@ class BackwardHeads {
   }
 
   // s [queries of a strip, kLanes keys] becomes exp(scale s - log_sum), 0 where the mask hides.
-  void scores_to_probabilities(const QueryStrip& strip, int64_t query, int64_t key, A* s) const {
+  void scores_to_probabilities(const QueryStrip<kLanes>& strip, int64_t query, int64_t key,
+                               A* s) const {
     const A scale = static_cast<A>(p_.scale);
     const bool all = strip.sees_all(key, key + kLanes);
     for (int64_t i = 0; i < strip.count; ++i) {
@@ -228,7 +231,7 @@ class BackwardHeads {
   A *p_tile_, *ds_tile_;       // [queries of a tile, kLanes keys]
   A* factors_;                 // the same, of dropout
   A *q_buffer_, *dy_buffer_, *k_buffer_, *v_buffer_;
-  std::vector<QueryStrip> strips_;
+  std::vector<QueryStrip<kLanes>> strips_;
   KeyRange keys_;                   // that some query sees
   int64_t head_ = 0;                // of the queries
   const A* log_sum_ = nullptr;      // of the head

@@ -17,7 +17,7 @@ using namespace flash;
 constexpr int64_t kPieceProducts = int64_t{1} << 19;
 
 // A strip's softmax so far: the largest score of each query, and the sum of exp(s - largest).
-template <class A>
+template <class A, int64_t kLanes>
 struct RunningSoftmax {
   A largest[kLanes], sum[kLanes];
 
@@ -28,8 +28,8 @@ struct RunningSoftmax {
 };
 
 // s [keys, kLanes] = scale s where visible, else -infinity.
-template <class A>
-void mask_scores(const QueryStrip& strip, int64_t first_key, int64_t keys, A scale, A* s) {
+template <class A, int64_t kLanes>
+void mask_scores(const QueryStrip<kLanes>& strip, int64_t first_key, int64_t keys, A scale, A* s) {
   if (strip.sees_all(first_key, first_key + keys)) {
 #pragma omp simd
     for (int64_t i = 0; i < keys * kLanes; ++i) s[i] *= scale;
@@ -47,8 +47,8 @@ void mask_scores(const QueryStrip& strip, int64_t first_key, int64_t keys, A sca
 
 // Takes `keys` more scores into the softmax and turns them into exp(s - largest). What was summed
 // before, here and in the output, must be multiplied by `rescale`.
-template <class A>
-void advance_softmax(RunningSoftmax<A>& softmax, int64_t keys, A* s, A (&rescale)[kLanes]) {
+template <class A, int64_t kLanes>
+void advance_softmax(RunningSoftmax<A, kLanes>& softmax, int64_t keys, A* s, A (&rescale)[kLanes]) {
   A largest[kLanes], shift[kLanes], sum[kLanes] = {};
   std::copy_n(softmax.largest, kLanes, largest);
   for (int64_t j = 0; j < keys; ++j) {
@@ -74,7 +74,7 @@ void advance_softmax(RunningSoftmax<A>& softmax, int64_t keys, A* s, A (&rescale
   for (int64_t i = 0; i < kLanes; ++i) softmax.sum[i] = softmax.sum[i] * rescale[i] + sum[i];
 }
 
-template <class A>
+template <class A, int64_t kLanes>
 void rescale_rows(const A (&rescale)[kLanes], int64_t count, int64_t width, A* out) {
   for (int64_t i = 0; i < count; ++i) {
     if (rescale[i] == A{1}) continue;
@@ -84,7 +84,7 @@ void rescale_rows(const A (&rescale)[kLanes], int64_t count, int64_t width, A* o
 }
 
 // p [keys, kLanes] times the factors of dropout.
-template <class A>
+template <int64_t kLanes, class A>
 void drop_scores(const AttentionDropout& dropout, int64_t batch, int64_t head, int64_t query,
                  int64_t first_key, int64_t keys, A* p) {
   const int64_t end_key = first_key + keys;
@@ -101,7 +101,7 @@ void drop_scores(const AttentionDropout& dropout, int64_t batch, int64_t head, i
 }
 
 // Output and log-sum of the tile of queries from first_query, one head.
-template <class T>
+template <class T, int64_t kLanes>
 class ForwardTile {
   using A = Accumulator<T>;
 
@@ -124,7 +124,7 @@ class ForwardTile {
     const int64_t queries = std::min(kTile, p.sizes.queries - first_query);
     strip_count_ = (queries + kLanes - 1) / kLanes;
     for (int64_t s = 0; s < strip_count_; ++s) {
-      strips_[s] = query_strip(p.visible, batch, first_query + s * kLanes);
+      strips_[s] = query_strip<kLanes>(p.visible, batch, first_query + s * kLanes);
     }
     std::fill_n(out_, kTile * width_, A{0});
   }
@@ -151,15 +151,15 @@ class ForwardTile {
   void transpose_queries(const T* q) {
     const T* q_head = q + batch_ * p_.q.batch + head_ * p_.q.head;
     for (int64_t s = 0; s < strip_count_; ++s) {
-      transpose_strip(q_head + (first_query_ + s * kLanes) * p_.q.time, p_.q.time, strips_[s].count,
-                      width_, q_columns_ + s * kLanes * width_);
+      transpose_strip<kLanes>(q_head + (first_query_ + s * kLanes) * p_.q.time, p_.q.time,
+                              strips_[s].count, width_, q_columns_ + s * kLanes * width_);
     }
   }
 
   // Those of the tile's keys that the strip sees.
   void add_keys(int64_t s, const Rows<A>& k, const Rows<A>& v, int64_t tile_key,
                 int64_t tile_keys) {
-    const QueryStrip& strip = strips_[s];
+    const QueryStrip<kLanes>& strip = strips_[s];
     const int64_t first = std::max<int64_t>(tile_key, strip.any.first);
     const int64_t keys = std::min<int64_t>(tile_key + tile_keys, strip.any.end) - first;
     if (keys <= 0) return;
@@ -171,7 +171,8 @@ class ForwardTile {
     advance_softmax(softmax_[s], keys, scores_, rescale);
     rescale_rows(rescale, strip.count, width_, out);
     if (dropout_) {
-      drop_scores(*dropout_, batch_, head_, first_query_ + s * kLanes, first, keys, scores_);
+      drop_scores<kLanes>(*dropout_, batch_, head_, first_query_ + s * kLanes, first, keys,
+                          scores_);
     }
     tile_multiply<A>(strip.count, width_, keys, {scores_, 1, kLanes}, v.at(first - tile_key),
                      v.stride, out, width_, true);
@@ -199,14 +200,12 @@ class ForwardTile {
   Scratch<A> scratch_;
   A *q_columns_, *out_, *scores_, *k_buffer_, *v_buffer_;
   int64_t strip_count_ = 0;
-  QueryStrip strips_[kTile / kLanes];
-  RunningSoftmax<A> softmax_[kTile / kLanes];
+  QueryStrip<kLanes> strips_[kTile / kLanes];
+  RunningSoftmax<A, kLanes> softmax_[kTile / kLanes];
 };
 
-}  // namespace
-
-template <class T>
-void flash_forward(const Cpu& cpu, const FlashProblem& problem, const T* q, const T* k, const T* v,
+template <class T, int64_t kLanes>
+void forward_tiles(const Cpu& cpu, const FlashProblem& problem, const T* q, const T* k, const T* v,
                    T* o, Accumulator<T>* log_sum) {
   const AttentionSizes& n = problem.sizes;
   const int64_t tiles = (n.queries + kTile - 1) / kTile;
@@ -216,10 +215,20 @@ void flash_forward(const Cpu& cpu, const FlashProblem& problem, const T* q, cons
   parallel_blocks(cpu, n.batch * n.heads * tiles, together, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t head = task / tiles;
-      ForwardTile<T>(cpu.ctx, problem, head / n.heads, head % n.heads, task % tiles * kTile)
+      ForwardTile<T, kLanes>(cpu.ctx, problem, head / n.heads, head % n.heads, task % tiles * kTile)
           .run(q, k, v, o, log_sum);
     }
   });
+}
+
+}  // namespace
+
+template <class T>
+void flash_forward(const Cpu& cpu, const FlashProblem& problem, const T* q, const T* k, const T* v,
+                   T* o, Accumulator<T>* log_sum) {
+  problem.sizes.queries <= kFewLanes
+      ? forward_tiles<T, kFewLanes>(cpu, problem, q, k, v, o, log_sum)
+      : forward_tiles<T, kManyLanes>(cpu, problem, q, k, v, o, log_sum);
 }
 
 #define XT_FLASH_FORWARD(T)                                                                      \

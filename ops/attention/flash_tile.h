@@ -1,8 +1,9 @@
 #pragma once
 // What the CPU kernels of flash attention are made of. They work in tiles of kTile queries by kTile
-// keys, cut further into strips of kLanes queries (forward) or keys (backward) that lie side by
-// side in vectors. A strip's scores are the product of rows as they lie in memory and of a
-// transposed copy of the strip.
+// keys, cut further into strips of some lanes: queries (forward) or keys (backward) that lie side
+// by side in vectors. A strip's scores are the product of rows as they lie in memory and of a
+// transposed copy of the strip. Two vectors of lanes use each element of the rows twice; where
+// there are no more queries than one vector has, as in decoding, a second would be empty.
 
 #include <algorithm>
 #include <initializer_list>
@@ -15,7 +16,7 @@
 
 namespace xtrain::flash {
 
-inline constexpr int64_t kTile = 64, kLanes = kTileLanes;
+inline constexpr int64_t kTile = 64, kFewLanes = kTileLanes, kManyLanes = 2 * kTileLanes;
 
 // One allocation a task, cut into aligned pieces.
 template <class A>
@@ -34,7 +35,7 @@ class Scratch {
   }
 
  private:
-  static int64_t aligned(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+  static int64_t aligned(int64_t n) { return (n + kTileLanes - 1) / kTileLanes * kTileLanes; }
 
   Tensor memory_;
   A* next_;
@@ -72,12 +73,13 @@ constexpr int64_t widened(int64_t elements) {
 }
 
 // columns[d, i] = x[i, d] for a strip of `count` rows; what is missing is 0.
-template <class T, class A>
+template <int64_t kLanes, class T, class A>
 void transpose_strip(const T* x, int64_t stride, int64_t count, int64_t width, A* columns) {
   pack_transposed<kLanes>(x, stride, count, width, columns);
 }
 
 // What kLanes consecutive queries see.
+template <int64_t kLanes>
 struct QueryStrip {
   int64_t count = 0;                             // queries, kLanes but at the end
   int32_t first[kLanes] = {}, end[kLanes] = {};  // lanes without a query see nothing
@@ -92,8 +94,9 @@ struct QueryStrip {
   }
 };
 
-inline QueryStrip query_strip(const VisibleKeys& visible, int64_t batch, int64_t first_query) {
-  QueryStrip strip;
+template <int64_t kLanes>
+QueryStrip<kLanes> query_strip(const VisibleKeys& visible, int64_t batch, int64_t first_query) {
+  QueryStrip<kLanes> strip;
   strip.count = std::min(kLanes, visible.queries - first_query);
   strip.all.end = std::numeric_limits<int32_t>::max();
   for (int64_t i = 0; i < strip.count; ++i) {
@@ -110,7 +113,8 @@ inline QueryStrip query_strip(const VisibleKeys& visible, int64_t batch, int64_t
   return strip;
 }
 
-inline KeyRange union_of(const QueryStrip* strips, int64_t count) {
+template <int64_t kLanes>
+KeyRange union_of(const QueryStrip<kLanes>* strips, int64_t count) {
   KeyRange range;
   for (int64_t i = 0; i < count; ++i) {
     const KeyRange any = strips[i].any;
@@ -122,7 +126,7 @@ inline KeyRange union_of(const QueryStrip* strips, int64_t count) {
 }
 
 // Dropout's factors of kLanes queries from `query` and the keys 4 * key_quad + c.
-template <class A>
+template <int64_t kLanes, class A>
 void draw_factors(const AttentionDropout& dropout, int64_t batch, int64_t head, int64_t query,
                   int64_t key_quad, A (&factors)[4][kLanes]) {
   const A kept = static_cast<A>(dropout.kept);
