@@ -1,7 +1,7 @@
 #pragma once
-// Parallel loops on the CPU. Work is cut into pieces whose borders do not depend on the number of
-// threads, and no sum is ever split among threads, so the result has the same bits on any number of
-// them.
+// Parallel loops on the CPU. Which thread runs an iteration is left to the moment (work_shares.h).
+// No sum is ever split among threads, and borders depend on their number only where they change no
+// bits (cpu/gemm_tiled.cpp), so the result has the same bits on any number of them.
 
 #include <algorithm>
 #include <cstdint>

@@ -7,6 +7,12 @@ namespace {
 
 constexpr int64_t kPieces = 64;  // of a share at most: enough to even out, and few to count
 
+// Iterations of a piece. Alone, a thread shares with nobody.
+int64_t piece_of(int64_t count, int threads) {
+  const int64_t most = threads == 1 ? 1 : kPieces * threads;
+  return std::max<int64_t>(1, (count + most - 1) / most);
+}
+
 constexpr uint64_t packed(uint64_t first, uint64_t end) {
   return first << 32 | end;
 }
@@ -14,9 +20,7 @@ constexpr uint64_t packed(uint64_t first, uint64_t end) {
 }  // namespace
 
 WorkShares::WorkShares(int64_t count, int threads)
-    : count_(count),
-      piece_(std::max<int64_t>(1, (count + kPieces * threads - 1) / (kPieces * threads))),
-      shares_(static_cast<size_t>(threads)) {
+    : count_(count), piece_(piece_of(count, threads)), shares_(static_cast<size_t>(threads)) {
   const int64_t pieces = (count + piece_ - 1) / piece_;
   for (int t = 0; t < threads; ++t) {
     shares_[t].pieces.store(packed(pieces * t / threads, pieces * (t + 1) / threads),
@@ -36,6 +40,8 @@ bool WorkShares::take(int thread, int64_t& begin, int64_t& end) {
   return true;
 }
 
+// Relaxed: a piece carries no data, and the end of the parallel region orders what bodies wrote.
+// The first only grows and the end only falls, so a value never comes back.
 bool WorkShares::take_piece(Share& share, From from, int64_t& piece) {
   uint64_t pieces = share.pieces.load(std::memory_order_relaxed);
   for (;;) {

@@ -1,9 +1,9 @@
 #pragma once
 // How the iterations of a loop are handed to threads: every thread has a share of consecutive ones,
 // which it works through in order, and when that is done takes over what others have not begun,
-// from the far ends of their shares. Cores are not equally fast, and lose time to other programs; a
-// loop still ends when all are done. As long as they keep step, a thread meets the same part of the
-// data in each loop, where its own cache holds it.
+// from the far ends of their shares. Cores are not equally fast, and lose time to other programs,
+// and a loop ends only when all of it is done. As long as they keep step, a thread meets the same
+// part of the data in each loop, where its own cache holds it.
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,8 @@ class WorkShares {
   // Of iterations [0, count), for so many threads.
   WorkShares(int64_t count, int threads);
 
-  // Takes iterations [begin, end) for a thread; false when nothing is left to begin.
+  // Takes iterations [begin, end) for a thread of [0, threads); false when nothing is left to
+  // begin.
   bool take(int thread, int64_t& begin, int64_t& end);
 
  private:

@@ -236,7 +236,7 @@ Json report(const Options& o, const Context& ctx, const RunConfig& run, const Tr
           {"seq_len", t.seq_len},
           {"accumulate", micro_steps(t)},
           {"dtype", text(t.exec.dtype)},
-          {"attention", t.exec.attention == AttentionKind::flash ? "flash" : "composed"},
+          {"attention", name_of(t.exec.attention)},
           {"recorded", t.recorded && ctx.queue->records()},
           {"steps", o.steps},
           {"ms", training.ms},

@@ -105,7 +105,7 @@ EvalReport report_on(const ModelFolder& folder, const ModelVocabulary& found, co
   report.model = folder.path();
   report.model_type = name_of(config.model_type);
   report.dtype = name_of(exec.dtype);
-  report.attention = exec.attention == AttentionKind::flash ? "flash" : "composed";
+  report.attention = name_of(exec.attention);
   report.device = computer_text(ctx);
   report.vocabulary = found.file.empty() ? found.vocabulary.kind_name() : found.file;
   report.parameters = parameter_count(config);

@@ -39,7 +39,7 @@ namespace {
 constexpr int64_t kDepth = 128;        // of k, between two visits of a sum to memory
 constexpr int64_t kMostRows = 64;      // of a block that shares its panels,
 constexpr int64_t kMostOwnRows = 128;  // and of one that packs its own
-constexpr int64_t kFewestRows = 48;    // of a block; fewer would read each panel too often
+constexpr int64_t kFewestRows = 48;    // aimed at; far fewer would read each panel too often
 constexpr int64_t kMostColumns = 256;  // of a block; more columns make fewer tasks pack the same a
 constexpr int64_t kBlocks = 32;        // wanted of a product, for threads to share evenly
 constexpr int64_t kPackedElements = int64_t{1} << 21;
@@ -170,8 +170,9 @@ bool stay_in_c(const GemmProblem& p, int64_t rows, int64_t columns) {
   return p.alpha == 1.0 && p.beta == 0.0 && rows == kTileRows && columns == kTileColumns<A>;
 }
 
-// Computes a block of c. `panels` starts with the block's first column; without it the block packs
-// pieces of b for itself.
+// Computes a block of c from `panels`, which start with the block's first column, or from b, of
+// which it packs pieces for itself. The other of the two is null. Takes 320 KiB of stack in f32,
+// 640 in f64.
 template <class T, class Out>
 void multiply_block(const GemmProblem& p, const Block& block, const T* a, const T* b,
                     const Accumulator<T>* panels, Out* c) {
@@ -223,6 +224,7 @@ struct Grid {
   int64_t rows, columns;              // of a block
   int64_t row_blocks, column_blocks;  // of a matrix
 
+  // At most down x across blocks, whose borders lie between tiles.
   Grid(const GemmProblem& p, int64_t all_columns, int64_t down, int64_t across, int64_t width)
       : rows(round_up(ceil_div(p.m, down), kTileRows)),
         columns(round_up(ceil_div(all_columns, across), width)),
@@ -246,7 +248,8 @@ Grid grid_of_chunk(const GemmProblem& p, const Chunk& chunk) {
   return Grid(p, chunk.columns, ceil_div(p.m, rows), across, kTileColumns<A>);
 }
 
-// The largest blocks that all threads get an equal number of, or so many that it matters little.
+// The largest blocks that all threads get an equal number of, or so many that it matters little;
+// failing both, the smallest.
 template <class A>
 Grid grid_of_own_panels(const Cpu& cpu, const GemmProblem& p) {
   const int64_t across = ceil_div(p.n, kMostColumns), most_down = ceil_div(p.m, kFewestRows);
@@ -273,7 +276,7 @@ void for_blocks(const Cpu& cpu, const GemmProblem& p, const Grid& grid, int64_t 
 // Computes the chunk's columns of c.
 template <class T, class Out>
 void multiply_chunk(const Cpu& cpu, const GemmProblem& p, const Chunk& chunk, const T* a,
-                    const T* b, const Accumulator<T>* panels, Out* c) {
+                    const Accumulator<T>* panels, Out* c) {
   const Grid grid = grid_of_chunk<Accumulator<T>>(p, chunk);
   const int64_t blocks = grid.row_blocks * grid.column_blocks;
   for_blocks(cpu, p, grid, chunk.batches * blocks, [&](int64_t i) {
@@ -282,8 +285,9 @@ void multiply_chunk(const Cpu& cpu, const GemmProblem& p, const Chunk& chunk, co
     const auto* first = panels + chunk.panel_offset<Accumulator<T>>(batch, block.first_column, p.k);
     block.first_column += chunk.first_column;
     block.last_column += chunk.first_column;
-    multiply_block(p, block, a + p.batch_offset(p.batch_stride_a, chunk.first_batch + batch), b,
-                   first, c + p.batch_offset(p.batch_stride_c, chunk.first_batch + batch));
+    multiply_block<T, Out>(p, block,
+                           a + p.batch_offset(p.batch_stride_a, chunk.first_batch + batch), nullptr,
+                           first, c + p.batch_offset(p.batch_stride_c, chunk.first_batch + batch));
   });
 }
 
@@ -316,7 +320,7 @@ void tiled_gemm(const Cpu& cpu, const GemmProblem& p, const T* a, const T* b, Ou
       const Chunk chunk{batch, std::min(largest.batches, p.batches() - batch), column,
                         std::min(largest.columns, p.n - column)};
       pack_chunk(cpu, p, chunk, b, panels.data());
-      multiply_chunk(cpu, p, chunk, a, b, panels.data(), c);
+      multiply_chunk(cpu, p, chunk, a, panels.data(), c);
     }
   }
 }

@@ -68,12 +68,12 @@ inline void add_products(int64_t depth, TileMatrix<A> a, const A* b, int64_t b_r
 }
 
 // Statement by statement: an initialiser would be cleared in memory and loaded from there.
-template <int64_t kRows, int64_t kVectors, class Vector>
-inline void clear_sums(Vector (&sums)[kRows][kVectors]) {
+template <class A, int64_t kRows, int64_t kVectors>
+inline void clear_sums(typename VectorOf<A>::type (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 8
   for (int64_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (int64_t v = 0; v < kVectors; ++v) sums[i][v] = Vector{};
+    for (int64_t v = 0; v < kVectors; ++v) sums[i][v] = typename VectorOf<A>::type{};
   }
 }
 
@@ -84,12 +84,15 @@ inline void multiply_tile(int64_t depth, const TileMatrix<A>& a, const A* b, int
                           bool add, A* sums, int64_t sums_row) {
   using Vector = typename VectorOf<A>::type;
   Vector s[kTileRows][kTileVectors];
-  clear_sums(s);
+  clear_sums<A>(s);
   const auto target = [&](int64_t i) { return reinterpret_cast<Vector*>(sums + i * sums_row); };
   for (int64_t i = 0; i < kTileRows; ++i) {
     for (int64_t v = 0; v < kTileVectors; ++v) {
-      // Memory to write comes while the products are formed, not when the stores wait for it.
-      add ? void(s[i][v] = target(i)[v]) : __builtin_prefetch(target(i) + v, 1);
+      if (add) {
+        s[i][v] = target(i)[v];
+      } else {  // memory to write comes while the products are formed, not when stores wait for it
+        __builtin_prefetch(target(i) + v, 1);
+      }
     }
   }
   add_products(depth, a, b, b_row, s);

@@ -20,7 +20,7 @@ inline void multiply_block(int64_t depth, const TileMatrix<A>& a, const A* b, in
                            int64_t c_row, bool add) {
   using Vector = typename VectorOf<A>::type;
   Vector sums[kRows][kVectors];
-  clear_sums(sums);
+  clear_sums<A>(sums);
   add_products(depth, a, b, b_row, sums);
   for (int64_t i = 0; i < kRows; ++i) {
     Vector* target = reinterpret_cast<Vector*>(c + i * c_row);

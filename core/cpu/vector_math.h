@@ -19,7 +19,8 @@ inline double vector_exp(double x) {
 inline float vector_exp(float x) {
   constexpr float kLog2e = 1.44269504f;
   constexpr float kLn2High = 0.693145752f, kLn2Low = 1.42860677e-6f;  // their sum is ln 2
-  constexpr float kLowest = -87.3365402f, kHighest = 88.7228394f;
+  // The last floats whose exponentials are normal numbers.
+  constexpr float kLowest = -87.3365402f, kHighest = 88.7228317f;
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
   constexpr float kRound = 12582912.0f;
   const float shifted = x * kLog2e + kRound;
@@ -33,7 +34,7 @@ inline float vector_exp(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  // Of `shifted`, the shift leaves n alone.
+  // The shift drops all of `shifted` but n.
   const float y =
       std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23));
   const float bounded = x <= kHighest ? y : x + INFINITY;  // NaN stays NaN

@@ -95,6 +95,10 @@ AttentionMask causal_mask(const Context& ctx, int64_t batch, int64_t queries, in
   return mask;
 }
 
+std::string_view name_of(AttentionKind kind) {
+  return kind == AttentionKind::composed ? "composed" : "flash";
+}
+
 Var attention(const Context& ctx, const Var& q, const Var& k, const Var& v,
               const AttentionOptions& options, AttentionKind kind) {
   return kind == AttentionKind::composed ? attention_composed(ctx, q, k, v, options)

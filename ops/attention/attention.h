@@ -28,6 +28,8 @@
 // Errors: shapes, dtypes or devices that do not fit together; D outside [1, 256]; a key_length
 // outside [0, Tk].
 
+#include <string_view>
+
 #include "autodiff/tape.h"
 #include "ops/dropout/dropout.h"
 
@@ -59,6 +61,7 @@ struct AttentionOptions {
 
 // composed: built from other ops, the definition. flash: one node that streams over tiles of keys.
 enum class AttentionKind : uint8_t { composed, flash };
+std::string_view name_of(AttentionKind kind);  // "flash"
 
 Var attention(const Context& ctx, const Var& q, const Var& k, const Var& v,
               const AttentionOptions& options, AttentionKind kind);

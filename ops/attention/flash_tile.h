@@ -2,8 +2,9 @@
 // What the CPU kernels of flash attention are made of. They work in tiles of kTile queries by kTile
 // keys, cut further into strips of some lanes: queries (forward) or keys (backward) that lie side
 // by side in vectors. A strip's scores are the product of rows as they lie in memory and of a
-// transposed copy of the strip. Two vectors of lanes use each element of the rows twice; where
-// there are no more queries than one vector has, as in decoding, a second would be empty.
+// transposed copy of the strip. Two vectors (of f32 with AVX-512) use each element of the
+// rows twice; where there are no more queries than one has, as in decoding, a second would be
+// empty.
 
 #include <algorithm>
 #include <initializer_list>

@@ -85,9 +85,11 @@ TEST_CASE("tiled gemm: sizes around every tile, block and panel border", "[gemm]
   }
   for (int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 255, 256, 257, 511, 513}) {
     sizes.push_back({9, n, 21});
+    sizes.push_back({30, n, 21});
   }
   for (int64_t k : {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 512, 513}) {
     sizes.push_back({9, 33, k});
+    sizes.push_back({520, 33, k});
   }
   // k longer than m: every block packs panels of its own.
   for (int64_t m : {47, 48, 49, 63, 64, 127, 128, 129, 257}) {
@@ -231,13 +233,16 @@ TEST_CASE("tiled gemm: shared panels and panels of a block's own give the same b
 TEST_CASE("tiled gemm: any number of threads gives the same bits", "[gemm]") {
   for (const Dtype dtype : kFloating) {
     const Context one = with_backend(GemmBackend::tiled, 1);
-    const Tensor a = random_tensor(one, {3, 203, 600}, dtype, 1);
-    const Tensor b = random_tensor(one, {3, 600, 301}, dtype, 2);
-    const Tensor c = product(one, a, b, dtype, 0.7);
-    for (int threads : {2, 3, 5, 16}) {
-      const Context many = with_backend(GemmBackend::tiled, threads);
-      INFO(dtype << " " << threads << " threads");
-      check_same(one, product(many, a, b, dtype, 0.7), c);
+    // k longer than m, where blocks depend on the number of threads, and not.
+    for (const int64_t k : {600, 150}) {
+      const Tensor a = random_tensor(one, {3, 203, k}, dtype, 1);
+      const Tensor b = random_tensor(one, {3, k, 301}, dtype, 2);
+      const Tensor c = product(one, a, b, dtype, 0.7);
+      for (int threads : {2, 3, 5, 16}) {
+        const Context many = with_backend(GemmBackend::tiled, threads);
+        INFO(dtype << " " << threads << " threads, k " << k);
+        check_same(one, product(many, a, b, dtype, 0.7), c);
+      }
     }
   }
 }
@@ -263,17 +268,18 @@ TEST_CASE("tiled gemm: alpha and beta act once and the result rounds once, howev
 TEST_CASE("tiled gemm: results that lie by columns or apart have the same bits", "[gemm]") {
   const Context ctx = with_backend(GemmBackend::tiled, 2);
   for (const Dtype dtype : kFloating) {
-    const Tensor a = random_tensor(ctx, {45, 270}, dtype, 1);
-    const Tensor b = random_tensor(ctx, {270, 37}, dtype, 2);
     const Tensor start = random_tensor(ctx, {45, 37}, dtype, 3);
-    for (const double beta : {0.0, 1.0, -0.3}) {
-      const auto into = [&](Tensor c) {
+    for (const auto& [k, beta] : std::vector<std::pair<int64_t, double>>{
+             {270, 0.0}, {270, 1.0}, {270, -0.3}, {40, 0.0}, {40, 1.0}, {40, -0.3}}) {
+      const Tensor a = random_tensor(ctx, {45, k}, dtype, 1);
+      const Tensor b = random_tensor(ctx, {k, 37}, dtype, 2);
+      const auto into = [&, factor = beta](Tensor c) {
         copy(ctx, start, c);
-        gemm(ctx, a, b, c, 0.6, beta);
+        gemm(ctx, a, b, c, 0.6, factor);
         return c;
       };
       const Tensor c = into(empty(ctx, {45, 37}, dtype));
-      INFO(dtype << " beta " << beta);
+      INFO(dtype << " k " << k << " beta " << beta);
       check_same(ctx, into(empty(ctx, {37, 45}, dtype).transpose(0, 1)), c);
       check_same(ctx, into(empty(ctx, {45, 60}, dtype).slice(1, 11, 37)), c);
     }

@@ -24,6 +24,17 @@ TEST_CASE("a parallel loop runs every index once", "[core]") {
   }
 }
 
+TEST_CASE("a parallel loop inside another runs every index once", "[core]") {
+  const Context ctx = cpu_context(3);  // of which the inner loops get one
+  for (int repetition = 0; repetition < 100; ++repetition) {
+    std::vector<std::atomic<int>> seen(5000);
+    parallel_for(Cpu{ctx}, 50, [&](int64_t i) {
+      parallel_for(Cpu{ctx}, 100, [&](int64_t j) { ++seen[100 * i + j]; });
+    });
+    CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& n) { return n == 1; }));
+  }
+}
+
 TEST_CASE("blocks have the same borders for any number of threads", "[core]") {
   const auto blocks = [](int threads, int64_t count) {
     const Context ctx = cpu_context(threads);

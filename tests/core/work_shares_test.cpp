@@ -1,6 +1,7 @@
 #include "core/work_shares.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -70,16 +71,34 @@ TEST_CASE("a thread works through its share in order, then takes the far ends of
   CHECK(rest(shares, 0).empty());
 }
 
-TEST_CASE("threads that keep step have the same shares in every loop", "[core]") {
-  for (int loop = 0; loop < 2; ++loop) {
-    WorkShares shares(8, 2);
-    int64_t begin = 0, end = 0;
-    for (const int64_t step : {0, 1, 2, 3}) {
-      for (const int thread : {0, 1}) {
-        CHECK(shares.take(thread, begin, end));
-        CHECK(Range{begin, end} == Range{4 * thread + step, 4 * thread + step + 1});
+TEST_CASE("threads that keep step have shares of their own, in order", "[core]") {
+  WorkShares shares(8, 2);
+  int64_t begin = 0, end = 0;
+  for (const int64_t step : {0, 1, 2, 3}) {
+    for (const int thread : {0, 1}) {
+      CHECK(shares.take(thread, begin, end));
+      CHECK(Range{begin, end} == Range{4 * thread + step, 4 * thread + step + 1});
+    }
+  }
+  CHECK_FALSE(shares.take(0, begin, end));
+}
+
+TEST_CASE("threads that take at once take every iteration once", "[core]") {
+  constexpr int kThreads = 4;
+  for (int repetition = 0; repetition < 200; ++repetition) {
+    WorkShares shares(1000, kThreads);
+    std::vector<std::vector<Range>> taken(kThreads);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] { taken[t] = rest(shares, t); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<int> times(1000);
+    for (const auto& ranges : taken) {
+      for (const auto& [first, last] : ranges) {
+        for (int64_t i = first; i < last; ++i) ++times[i];
       }
     }
-    CHECK_FALSE(shares.take(0, begin, end));
+    CHECK(std::all_of(times.begin(), times.end(), [](int n) { return n == 1; }));
   }
 }

@@ -68,6 +68,11 @@ TEST_CASE("elementary functions have the known values and limits", "[ops]") {
   using Floats = std::vector<float>;
   CHECK(values_of(ctx, Elementary::exp, {0.0f, -1000.0f, 1000.0f, -kInfinity}) ==
         Floats{1.0f, 0.0f, kInfinity, 0.0f});
+  // The last float with a finite exponential, and the first without.
+  CHECK(std::isfinite(values_of(ctx, Elementary::exp, {88.7228317f})[0]));
+  CHECK(values_of(ctx, Elementary::exp, {88.7228394f}) == Floats{kInfinity});
+  CHECK(values_of(ctx, Elementary::sigmoid, {-88.7228394f}) == Floats{0.0f});
+  CHECK(values_of(ctx, Elementary::tanh, {44.3614197f}) == Floats{1.0f});
   CHECK(values_of(ctx, Elementary::log, {1.0f, 0.0f, kInfinity}) ==
         Floats{0.0f, -kInfinity, kInfinity});
   CHECK(values_of(ctx, Elementary::tanh, {0.0f, -1000.0f, kInfinity}) == Floats{0.0f, -1.0f, 1.0f});
