@@ -2,6 +2,11 @@
 
 # Neither errno nor floating-point traps are read anywhere; without them loops become vector code.
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno;-fno-trapping-math>")
+# For some processors GCC multiplies and adds in two steps where a loop would be a chain of fused
+# operations, which round once: the bits of a sum would depend on how its loop was compiled.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:--param=avoid-fma-max-bits=0>")
+endif()
 if(XTRAIN_NATIVE)
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-march=native>")
 endif()
