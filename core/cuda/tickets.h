@@ -1,6 +1,6 @@
 #pragma once
 // Numbers 0, 1, 2, ... that the blocks of a kernel draw to learn what to work on next, where the
-// pieces of work differ in length too much to be dealt out beforehand.
+// pieces of work differ in length too much to be dealt out beforehand, or who is the last.
 //
 // They belong to the queue, since its stream runs one kernel at a time. The last block to finish
 // sets them back for the next kernel.

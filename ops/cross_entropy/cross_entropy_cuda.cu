@@ -6,8 +6,9 @@
 
 #include "core/cuda/exponential.h"
 #include "core/cuda/reduce.h"
-#include "core/cuda/row.h"
+#include "core/cuda/row_pipeline.h"
 #include "core/error.h"
+#include "core/tensor.h"
 #include "ops/cross_entropy/cross_entropy_kernels.h"
 
 namespace xtrain {
@@ -89,7 +90,7 @@ struct OnlineSum {
     sum += part[0] + part[1];
   }
 
-  // That of all threads of the row; each gets it.
+  // That of all threads of the row; each gets it. A row of one warp needs no scratch.
   __device__ OnlineSum over_row(A* scratch) const {
     OnlineSum all;
     all.largest = block_reduce(largest, Maximum(), largest, scratch);
@@ -171,6 +172,60 @@ __global__ void __launch_bounds__(kMostThreads)
   }
   const OnlineSum<T> all = own.over_row(scratch);
   if (threadIdx.x == 0) losses[i] = all.loss(target_logit);
+}
+
+// --- losses of short rows ------------------------------------------------------------------------
+
+// One warp a row, so that no warp waits for another, and the block that stays has as many rows on
+// their way as it works on. A lane holds at most so many packs of a row:
+constexpr int kShortRowPacks = 16;
+
+// Rows of a block, whose registers hold them and whose shared memory the next ones.
+constexpr int most_short_rows(int packs) {
+  return std::min(kMostThreads / kWarp, 12 * kShortRowPacks / packs);
+}
+
+// What the sum of a row is made of: padding adds nothing.
+template <class T>
+__device__ Pack<T> classes_of(Pack<T> x, int column, int vocab) {
+  if (column + kPackSize<T> <= vocab) return x;
+#pragma unroll
+  for (int i = 0; i < kPackSize<T>; ++i) {
+    if (column + i >= vocab) x.value[i] = static_cast<T>(-INFINITY);
+  }
+  return x;
+}
+
+// Behind the last row there are targets to be ignored.
+__device__ inline int32_t target_of(const LogitRows& rows, int64_t row) {
+  return row < rows.rows ? rows.targets[row] : rows.rule.ignored;
+}
+
+template <class Shape, class T>
+__global__ void __launch_bounds__(kWarp* most_short_rows(Shape::kPacks))
+    losses_of_short_rows(LogitRows rows, const T* logits, Accumulator<T>* losses) {
+  using A = Accumulator<T>;
+  const int vocab = static_cast<int>(rows.vocab());
+  RowPipeline<Shape, 1> pipeline(rows.rows, rows.columns, {logits});
+  int32_t following = target_of(rows, pipeline.following_row());
+  while (pipeline.next()) {
+    const int32_t target = following;
+    following = target_of(rows, pipeline.following_row());
+    const bool counts = rows.counts(target);
+    // Asked for here, needed when the sum is known.
+    const A target_logit = counts ? static_cast<A>(logits[pipeline.start() + target]) : A{0};
+    Pack<T> held[Shape::kPacks];
+    OnlineSum<T> own;
+    pipeline.shape().for_packs([&](int p, int column) {
+      held[p] = classes_of(pipeline.pack(0, p, column), column, vocab);
+      own.largest = Maximum()(own.largest, largest_in(held[p]));
+    });
+    pipeline.shape().for_packs([&](int p, int) { own.add(held[p]); });
+    const OnlineSum<T> all = own.over_row(nullptr);
+    if (threadIdx.x == 0 && pipeline.has_row()) {
+      losses[pipeline.row()] = counts ? all.loss(target_logit) : A{0};
+    }
+  }
 }
 
 // --- losses and gradients ------------------------------------------------------------------------
@@ -347,26 +402,64 @@ void check_columns(int64_t columns) {
         " columns; got ", columns);
 }
 
-constexpr int kSumThreads = 1024;
+// Any rows.
+template <class T>
+void launch_rows(const Cuda& cuda, const LogitRows& rows, const T* logits, Accumulator<T>* losses) {
+  constexpr int kPacks = 16;  // of a thread, where a block need not have more threads
+  const int threads = std::min(256, threads_for(ceil_div(rows.columns, kPackSize<T>), kPacks));
+  XT_LAUNCH(cuda, shape_of_rows(rows.rows, threads), (losses_of_rows<T>), rows, logits, losses);
+}
+
+// Rows of at most kPacks packs a lane, each whole and at a multiple of 16 bytes. Few rows are dealt
+// out to all multiprocessors, many to as many blocks as there are of these.
+template <int kPacks, class T>
+void launch_short_rows(const Cuda& cuda, const LogitRows& rows, const T* logits,
+                       Accumulator<T>* losses) {
+  using Shape = RowShape<T, kPacks, RowFit::whole>;
+  const GpuProperties& gpu = gpu_of(cuda);
+  RowBlock block{RowFit::whole, kPacks, kWarp, 1};
+  const int64_t room = gpu.shared_bytes_per_block / pipeline_bytes(block, 1);
+  const int64_t share = ceil_div(rows.rows, gpu.multiprocessors);
+  block.rows =
+      static_cast<int>(std::clamp<int64_t>(std::min(room, share), 1, most_short_rows(kPacks)));
+  const int64_t blocks = std::min<int64_t>(ceil_div(rows.rows, block.rows), gpu.multiprocessors);
+  const LaunchShape launch{grid_for(blocks, 1), block.threads_of_block(), pipeline_bytes(block, 1)};
+  XT_LAUNCH(cuda, launch, (losses_of_short_rows<Shape, T>), rows, logits, losses);
+}
+
+// --- totals --------------------------------------------------------------------------------------
+
+constexpr int kTotalThreads = 256, kMostTotalBlocks = 128;
+constexpr int kHandful = 4;  // rows that a thread asks for at a time
+static_assert(kMostTotalBlocks <= kTotalThreads);
+
+struct RowTotals {
+  double sum = 0.0;
+  int64_t count = 0;
+
+  // Those of all threads of the block; each gets them.
+  __device__ RowTotals over_block() const {
+    __shared__ double sums[kWarp];
+    __shared__ int64_t counts[kWarp];
+    return {block_reduce(sum, Add(), 0.0, sums), block_reduce(count, Add(), int64_t{0}, counts)};
+  }
+};
 
 // Neighbouring threads read neighbouring values; each sums its own in order. It asks for a handful
 // before it looks at the first, since a possible report stands between them.
 template <class A>
-__global__ void __launch_bounds__(kSumThreads)
-    total_of_rows(IndexRule rule, int64_t n, const int32_t* targets, const A* losses, A* sum,
-                  int64_t* count, FaultSlot fault) {
-  constexpr int kHandful = 8;
-  __shared__ double sums[kWarp];
-  __shared__ int64_t counts[kWarp];
-  double own = 0.0;
-  int64_t counted = 0;
-  for (int64_t first = threadIdx.x; first < n; first += kHandful * kSumThreads) {
+__device__ RowTotals totals_of_thread(const IndexRule& rule, int64_t n, const int32_t* targets,
+                                      const A* losses, const FaultSlot& fault) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  RowTotals own;
+  for (int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; first < n;
+       first += kHandful * step) {
     int32_t target[kHandful];
     A loss[kHandful];
     const auto for_handful = [&](auto f) {
 #pragma unroll
       for (int j = 0; j < kHandful; ++j) {
-        const int64_t i = first + j * kSumThreads;
+        const int64_t i = first + j * step;
         if (i < n) f(j, i);
       }
     };
@@ -375,16 +468,36 @@ __global__ void __launch_bounds__(kSumThreads)
       loss[j] = losses[i];
     });
     for_handful([&](int j, int64_t i) {
-      own += static_cast<double>(loss[j]);
-      counted += target[j] != rule.ignored;
+      own.sum += static_cast<double>(loss[j]);
+      own.count += target[j] != rule.ignored;
       if (!rule.allows(target[j])) fault.report(rule, i, target[j]);
     });
   }
-  const double all = block_reduce(own, Add(), 0.0, sums);
-  const int64_t all_counted = block_reduce(counted, Add(), int64_t{0}, counts);
+  return own;
+}
+
+// Each block writes its totals to its own place of `partial`; the last one to do so adds them up,
+// in the order of their places.
+template <class A>
+__global__ void __launch_bounds__(kTotalThreads)
+    total_of_rows(IndexRule rule, int64_t n, const int32_t* targets, const A* losses,
+                  RowTotals* partial, A* sum, int64_t* count, FaultSlot fault, Tickets tickets) {
+  __shared__ bool last;
+  const RowTotals of_block = totals_of_thread(rule, n, targets, losses, fault).over_block();
   if (threadIdx.x == 0) {
-    *sum = static_cast<A>(all);
-    *count = all_counted;
+    partial[blockIdx.x] = of_block;
+    __threadfence();  // seen by whoever draws a later ticket
+    last = tickets.draw() == static_cast<int>(gridDim.x) - 1;
+    tickets.finish();
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  const RowTotals own = threadIdx.x < gridDim.x ? partial[threadIdx.x] : RowTotals{};
+  const RowTotals all = own.over_block();
+  if (threadIdx.x == 0) {
+    *sum = static_cast<A>(all.sum);
+    *count = all.count;
   }
 }
 
@@ -413,9 +526,16 @@ template <class T>
 void cross_entropy_losses(const Cuda& cuda, const LogitRows& rows, const T* logits,
                           Accumulator<T>* losses) {
   check_columns(rows.columns);
-  constexpr int kPacks = 16;  // of a thread, where a block need not have more threads
-  const int threads = std::min(256, threads_for(ceil_div(rows.columns, kPackSize<T>), kPacks));
-  XT_LAUNCH(cuda, shape_of_rows(rows.rows, threads), (losses_of_rows<T>), rows, logits, losses);
+  const int64_t packs = ceil_div(rows.columns, kPackSize<T> * kWarp);  // of a lane
+  if (packs > kShortRowPacks || !fits_packs(rows.columns, logits)) {
+    launch_rows(cuda, rows, logits, losses);
+  } else if (packs > kShortRowPacks / 2) {
+    launch_short_rows<kShortRowPacks>(cuda, rows, logits, losses);
+  } else if (packs > kShortRowPacks / 4) {
+    launch_short_rows<kShortRowPacks / 2>(cuda, rows, logits, losses);
+  } else {
+    launch_short_rows<kShortRowPacks / 4>(cuda, rows, logits, losses);
+  }
 }
 
 template <class T>
@@ -448,8 +568,13 @@ void scale_in_place(const Cuda& cuda, int64_t n, const Accumulator<T>* factor, T
 template <class A>
 void total_row_losses(const Cuda& cuda, const IndexRule& rule, int64_t n, const int32_t* targets,
                       const A* losses, A* sum, int64_t* count) {
-  XT_LAUNCH(cuda, (LaunchShape{1, kSumThreads}), (total_of_rows<A>), rule, n, targets, losses, sum,
-            count, queue_of(cuda).fault_slot());
+  const int64_t blocks =
+      std::clamp<int64_t>(ceil_div(n, kHandful * kTotalThreads), 1, kMostTotalBlocks);
+  const int64_t bytes = blocks * static_cast<int64_t>(sizeof(RowTotals));
+  Tensor partial = empty(cuda.ctx, {bytes / size_of(Dtype::f64)}, Dtype::f64);
+  XT_LAUNCH(cuda, (LaunchShape{grid_for(blocks, 1), kTotalThreads}), (total_of_rows<A>), rule, n,
+            targets, losses, reinterpret_cast<RowTotals*>(partial.mutable_data<double>()), sum,
+            count, queue_of(cuda).fault_slot(), queue_of(cuda).tickets());
 }
 
 template void total_row_losses(const Cuda&, const IndexRule&, int64_t, const int32_t*,

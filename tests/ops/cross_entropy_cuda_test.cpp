@@ -18,6 +18,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Result {
   double loss = 0.0;
+  double loss_alone = 0.0;  // where no gradient is wanted
   int64_t count = 0;
   std::vector<double> dlogits;
 };
@@ -30,8 +31,11 @@ Result run(const Context& ctx, Dtype dtype, const std::vector<float>& logits,
   Tape tape(ctx);
   const Var x = tape.leaf(cast(ctx, from_host(ctx, logits, {rows, columns}), dtype));
   const Loss loss = cross_entropy(ctx, x, from_host(ctx, targets, {rows}), vocab_size);
+  const Loss alone = cross_entropy(ctx, x.value, from_host(ctx, targets, {rows}), vocab_size);
+  CHECK(to_host<int64_t>(ctx, alone.count) == to_host<int64_t>(ctx, loss.count));
   tape.backward(loss.sum);
   return {to_host<double>(ctx, cast(ctx, loss.sum.value, Dtype::f64))[0],
+          to_host<double>(ctx, cast(ctx, alone.sum.value, Dtype::f64))[0],
           to_host<int64_t>(ctx, loss.count)[0],
           to_host<double>(ctx, cast(ctx, tape.grad(x), Dtype::f64))};
 }
@@ -57,8 +61,10 @@ std::vector<float> random_logits(int64_t count, float largest) {
 
 void check_close(const Result& result, const Result& expected, Dtype dtype, int64_t columns) {
   // Losses are summed in f32 also for bf16 logits.
-  CHECK(std::abs(result.loss - expected.loss) <=
-        tolerance(Dtype::f32, columns) * std::max(1.0, std::abs(expected.loss)));
+  for (double loss : {result.loss, result.loss_alone}) {
+    CHECK(std::abs(loss - expected.loss) <=
+          tolerance(Dtype::f32, columns) * std::max(1.0, std::abs(expected.loss)));
+  }
   CHECK(result.count == expected.count);
   CHECK(relative_difference(result.dlogits, expected.dlogits) <= tolerance(dtype, columns));
 }
@@ -67,7 +73,8 @@ void check_close(const Result& result, const Result& expected, Dtype dtype, int6
 
 TEST_CASE("cross entropy on the GPU equals the oracle for rows of any length", "[cuda]") {
   // Rows in registers, in half and all of the shared memory, and beyond it; aligned or not.
-  for (int64_t columns : {2, 31, 1000, 4096, 16384, 16385, 50257, 50304, 151936, 400000}) {
+  for (int64_t columns : {2, 31, 512, 1000, 1024, 1032, 2048, 2056, 4096, 4104, 16384, 16385, 50257,
+                          50304, 151936, 400000}) {
     const int32_t last = static_cast<int32_t>(columns) - 1;
     const std::vector<float> logits = random_logits(3 * columns, 8.0f);
     const std::vector<int32_t> targets = {last, 0, last / 2};
@@ -76,6 +83,46 @@ TEST_CASE("cross entropy on the GPU equals the oracle for rows of any length", "
       check_close(run(test_cuda_context(), dtype, logits, targets), oracle(dtype, logits, targets),
                   dtype, columns);
     }
+  }
+}
+
+TEST_CASE("cross entropy on the GPU of more rows than its blocks take at once", "[cuda]") {
+  // Rows of 4, 8 and 16 packs a lane, with padding or without, and rows at odd addresses.
+  struct Rows {
+    int64_t rows, columns, vocab;
+  };
+  for (const Rows& r : {Rows{9001, 72, 65}, Rows{2500, 1000, 1000}, Rows{4777, 2048, 2041},
+                        Rows{2501, 4096, 4096}, Rows{2500, 4096, 3001}, Rows{2500, 1025, 1025}}) {
+    const std::vector<float> logits = random_logits(r.rows * r.columns, 8.0f);
+    std::vector<int32_t> targets(r.rows);
+    for (int64_t i = 0; i < r.rows; ++i) {
+      targets[i] = i % 7 == 3 ? kIgnoreIndex : static_cast<int32_t>(i * 911 % r.vocab);
+    }
+    for (Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+      INFO(r.rows << " x " << r.columns << ", " << r.vocab << " classes, " << dtype);
+      const Result result = run(test_cuda_context(), dtype, logits, targets, r.vocab);
+      check_close(result, oracle(dtype, logits, targets, r.vocab), dtype, r.columns);
+      const Result again = run(test_cuda_context(), dtype, logits, targets, r.vocab);
+      CHECK(again.loss == result.loss);
+      CHECK(again.loss_alone == result.loss_alone);
+      CHECK(again.dlogits == result.dlogits);
+    }
+  }
+}
+
+TEST_CASE("the totals of many blocks of losses on the GPU count each row once", "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  for (int64_t rows : {1, 1023, 1024, 1025, 131072, 400001}) {
+    INFO(rows << " rows");
+    std::vector<int32_t> targets(rows, 1);
+    targets[rows / 2] = kIgnoreIndex;
+    const Tensor logits = zeros(ctx, {rows, 2}, Dtype::f32);
+    const Loss loss = cross_entropy(ctx, logits, from_host(ctx, targets, {rows}));
+    const double each = static_cast<double>(std::log(2.0f));
+    const double expected = each * static_cast<double>(rows - 1);
+    CHECK(to_host<int64_t>(ctx, loss.count) == std::vector<int64_t>{rows - 1});
+    CHECK(std::abs(to_host<float>(ctx, loss.sum.value)[0] - expected) <=
+          tolerance(Dtype::f32) * expected);
   }
 }
 
@@ -99,9 +146,11 @@ TEST_CASE("cross entropy on the GPU of far apart and of infinite logits has no N
     INFO(dtype);
     const Result apart = run(ctx, dtype, {16384, -16384}, {0});
     CHECK(apart.loss == 0.0);
+    CHECK(apart.loss_alone == 0.0);
     CHECK(apart.dlogits == std::vector<double>{0, 0});
     const Result wrong = run(ctx, dtype, {16384, -16384}, {1});
     CHECK(wrong.loss == 32768.0);
+    CHECK(wrong.loss_alone == 32768.0);
     CHECK(wrong.dlogits == std::vector<double>{1, -1});
     // A whole first pack of -infinity.
     std::vector<float> blocked(40, -kInfinity);
@@ -109,6 +158,7 @@ TEST_CASE("cross entropy on the GPU of far apart and of infinite logits has no N
     blocked[38] = 1.0f;
     const Result result = run(ctx, dtype, blocked, {38});
     CHECK(std::abs(result.loss - std::log(1 + std::exp(-1.0))) < 1e-6);
+    CHECK(std::abs(result.loss_alone - std::log(1 + std::exp(-1.0))) < 1e-6);
     CHECK(std::abs(result.dlogits[33] - 1 / (1 + std::exp(1.0))) < epsilon_of(dtype) + 1e-7);
     for (int i = 0; i < 33; ++i) REQUIRE(result.dlogits[i] == 0.0);
   }
@@ -119,10 +169,14 @@ TEST_CASE("cross entropy on the GPU propagates what is no number", "[cuda]") {
   for (float bad : {kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
     const Result result = run(ctx, Dtype::f32, {0, bad, 1, 0, 0, 0}, {0, 1});
     CHECK(std::isnan(result.loss));
+    CHECK(std::isnan(result.loss_alone));
+    CHECK(std::isnan(run(ctx, Dtype::f32, {0, bad, 1, 0, 0, 0, 0, 0}, {0, 1}).loss_alone));
     CHECK(std::isnan(result.dlogits[0]));
     CHECK(std::abs(result.dlogits[3] - 1.0 / 3) < 1e-6);  // the other row is as it should be
   }
   CHECK(std::isnan(run(ctx, Dtype::f32, {-kInfinity, -kInfinity}, {0}).loss));
+  const std::vector<float> none(8, -kInfinity);
+  CHECK(std::isnan(run(ctx, Dtype::f32, none, {0}).loss_alone));
 }
 
 TEST_CASE("ignored targets on the GPU have gradient zero", "[cuda]") {
@@ -131,6 +185,7 @@ TEST_CASE("ignored targets on the GPU have gradient zero", "[cuda]") {
     const std::vector<float> logits = random_logits(5 * columns, 3.0f);
     const Result none = run(ctx, Dtype::bf16, logits, std::vector<int32_t>(5, kIgnoreIndex));
     CHECK(none.loss == 0.0);
+    CHECK(none.loss_alone == 0.0);
     CHECK(none.count == 0);
     CHECK(none.dlogits == std::vector<double>(5 * columns, 0.0));
     const std::vector<int32_t> targets = {3, kIgnoreIndex, 7, kIgnoreIndex, 1};
@@ -154,6 +209,7 @@ TEST_CASE("padded columns on the GPU are not read and have gradient zero", "[cud
       const int32_t last = static_cast<int32_t>(vocab) - 1;
       const Result result = run(test_cuda_context(), dtype, logits, {0, last}, vocab);
       CHECK(std::abs(result.loss - 2 * ln_vocab) < 4e-6);
+      CHECK(std::abs(result.loss_alone - 2 * ln_vocab) < 4e-6);
       for (int64_t v = vocab; v < columns; ++v) {
         REQUIRE(result.dlogits[v] == 0.0);
         REQUIRE(result.dlogits[columns + v] == 0.0);
