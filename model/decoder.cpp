@@ -4,6 +4,15 @@
 
 namespace xtrain {
 
+namespace {
+
+Context with_resting_weights(Context ctx) {
+  ctx.weights_rest = true;
+  return ctx;
+}
+
+}  // namespace
+
 Decoder::Decoder(const Context& ctx, TinyTransformer& model, KvCache& cache, const Exec& exec)
     : ctx_(ctx),
       model_(model),
@@ -11,7 +20,7 @@ Decoder::Decoder(const Context& ctx, TinyTransformer& model, KvCache& cache, con
       exec_(exec),
       tokens_(empty(ctx, {cache.rows()}, Dtype::i32)),
       logits_(empty(ctx, {cache.rows(), model.config().vocab_size}, exec.dtype)),
-      recorder_(ctx) {}
+      recorder_(with_resting_weights(ctx)) {}
 
 const Tensor& Decoder::decode(std::span<const int32_t> tokens) {
   cache_.plan_one(ctx_);

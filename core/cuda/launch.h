@@ -32,9 +32,16 @@ inline dim3 grid_for(int64_t count, int64_t per_block) {
   return dim3(static_cast<unsigned>(std::min(ceil_div(count, per_block), kMostBlocks)));
 }
 
+// Whether a kernel may begin while those before it on the queue still run.
+inline bool may_begin_early(const Cuda& cuda) {
+  const CudaQueue& queue = queue_of(cuda);
+  return cuda.ctx.weights_rest && queue.gpu().compute_capability >= 90 &&
+         !queue.waits_after_launch();
+}
+
 template <class... P>
-void launch(const Cuda& cuda, const LaunchShape& shape, void (*kernel)(P...), const char* name,
-            const char* file, int line, std::type_identity_t<P>... args) {
+void launch(const Cuda& cuda, const LaunchShape& shape, bool early, void (*kernel)(P...),
+            const char* name, const char* file, int line, std::type_identity_t<P>... args) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;  // nothing to do
   constexpr int64_t kWithoutAsking = 16 << 10;  // of 48 KiB, which static memory counts against too
   if (shape.shared_bytes > kWithoutAsking) {
@@ -43,11 +50,41 @@ void launch(const Cuda& cuda, const LaunchShape& shape, void (*kernel)(P...), co
                name, file, line);
   }
   const CudaQueue& queue = queue_of(cuda);
-  kernel<<<shape.grid, shape.block, shape.shared_bytes, queue.stream()>>>(args...);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = queue.stream();
+  config.attrs = &attribute;
+  config.numAttrs = early && may_begin_early(cuda) ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, args...), name, file, line);
   check_cuda(cudaGetLastError(), name, file, line);
   if (queue.waits_after_launch()) {
     check_cuda(cudaStreamSynchronize(queue.stream()), name, file, line);
   }
+}
+
+// --- kernels that begin early --------------------------------------------------------------------
+// Where a context's weights rest, kernels launched by XT_LAUNCH_EARLY begin while those before them
+// still run ("programmatic dependent launch"): they are in place, and what they read of the weights
+// is on its way, when their inputs are there. On others both functions do nothing.
+
+// The next kernel may begin as soon as all blocks have called it or are done.
+__device__ inline void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until all kernels before this one are done and what they wrote can be seen. Every thread
+// must call it before it reads anything but weights and before it writes anything.
+__device__ inline void await_kernels_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 }  // namespace xtrain
@@ -55,4 +92,7 @@ void launch(const Cuda& cuda, const LaunchShape& shape, void (*kernel)(P...), co
 // XT_LAUNCH(cuda, (LaunchShape{grid, block, shared}), (kernel<T, 4>), args...). Nothing is launched
 // for an empty grid.
 #define XT_LAUNCH(cuda, shape, kernel, ...) \
-  ::xtrain::launch((cuda), (shape), (kernel), #kernel, __FILE__, __LINE__, __VA_ARGS__)
+  ::xtrain::launch((cuda), (shape), false, (kernel), #kernel, __FILE__, __LINE__, __VA_ARGS__)
+// The same for a kernel that calls await_kernels_before.
+#define XT_LAUNCH_EARLY(cuda, shape, kernel, ...) \
+  ::xtrain::launch((cuda), (shape), true, (kernel), #kernel, __FILE__, __LINE__, __VA_ARGS__)

@@ -41,6 +41,14 @@ __device__ Pack<T> load_pack_streaming(const T* address) {
   return pack;
 }
 
+// From the cache that all multiprocessors share: of what another kernel wrote while this one ran.
+template <class T>
+__device__ Pack<T> load_pack_shared(const T* address) {
+  Pack<T> pack;
+  *reinterpret_cast<uint4*>(&pack) = __ldcg(reinterpret_cast<const uint4*>(address));
+  return pack;
+}
+
 // By the intrinsic, since the compiler may cut a plain assignment into four stores.
 template <class T>
 __device__ void store_pack(T* address, const Pack<T>& pack) {

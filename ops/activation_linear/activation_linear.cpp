@@ -1,7 +1,10 @@
 #include "ops/activation_linear/activation_linear.h"
 
+#include <type_traits>
+
 #include "core/copy.h"
 #include "ops/activation/activation_kernels.h"
+#include "ops/activation_linear/activation_linear_kernels.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_products.h"
 #include "ops/optional_data.h"
@@ -79,6 +82,33 @@ Var record_activation_linear(const Context& ctx, const F& f, const Var& x, const
                                          weight.value);
 }
 
+// Whether swiglu_linear is one kernel.
+bool is_one_kernel(const Context& ctx, const Tensor& gate_up, const Tensor& weight,
+                   const Tensor& bias) {
+  if (!gate_up.defined() || gate_up.rank() == 0 || !weight.defined() || weight.rank() != 2 ||
+      gate_up.size(-1) != 2 * weight.size(1) || gate_up.dtype() != weight.dtype()) {
+    return false;
+  }
+  Shape hidden = gate_up.shape();
+  hidden[hidden.rank() - 1] = weight.size(1);
+  return has_few_rows_kernel(ctx, hidden, weight, bias) && gate_up.is_contiguous() &&
+         gate_up.is_aligned(16);
+}
+
+Tensor few_rows_value(const Context& ctx, const Tensor& gate_up, const Tensor& weight,
+                      const Tensor& bias) {
+  Shape shape = gate_up.shape();
+  shape[shape.rank() - 1] = weight.size(0);
+  Tensor y = empty(ctx, shape, gate_up.dtype());
+  dispatch(ctx, gate_up, "swiglu_linear", [&](auto device, auto scalar) {
+    using T = decltype(scalar);
+    if constexpr (std::is_same_v<decltype(device), Cuda>) {
+      swiglu_linear_few_rows(device, few_rows_of<T>(weight, bias, y), gate_up.data<T>());
+    }
+  });
+  return y;
+}
+
 }  // namespace
 
 Var activation_linear(const Context& ctx, const Var& x, Activation kind, const Var& weight,
@@ -87,6 +117,10 @@ Var activation_linear(const Context& ctx, const Var& x, Activation kind, const V
 }
 
 Var swiglu_linear(const Context& ctx, const Var& gate_up, const Var& weight, const Var& bias) {
+  const Var all[] = {gate_up, weight, bias};
+  if (!common_tape(all) && is_one_kernel(ctx, gate_up.value, weight.value, bias.value)) {
+    return few_rows_value(ctx, gate_up.value, weight.value, bias.value);
+  }
   return record_activation_linear(ctx, Swiglu{}, gate_up, weight, bias);
 }
 

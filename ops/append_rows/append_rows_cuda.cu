@@ -12,6 +12,8 @@ constexpr int kThreads = 128;
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     copy_rows(AppendRows p, TableRows<Unit> first, TableRows<Unit> second) {
+  let_next_begin();
+  await_kernels_before();
   const TableRows<Unit> rows = blockIdx.y == 0 ? first : second;
   for (int64_t row = blockIdx.x; row < p.batch * p.time; row += gridDim.x) {
     const int64_t b = row / p.time, t = row % p.time, target = p.target(b, t);
@@ -33,8 +35,8 @@ template <class Unit, class T>
 void copy_units(const Cuda& cuda, AppendRows p, std::span<const TableRows<T>> tables) {
   p.width /= static_cast<int64_t>(sizeof(Unit) / sizeof(T));
   const dim3 grid(grid_for(p.batch * p.time, 1).x, static_cast<unsigned>(tables.size()));
-  XT_LAUNCH(cuda, (LaunchShape{grid, kThreads}), copy_rows<Unit>, p, in_units<Unit>(tables.front()),
-            in_units<Unit>(tables.back()));
+  XT_LAUNCH_EARLY(cuda, (LaunchShape{grid, kThreads}), copy_rows<Unit>, p,
+                  in_units<Unit>(tables.front()), in_units<Unit>(tables.back()));
 }
 
 __global__ void __launch_bounds__(kThreads)

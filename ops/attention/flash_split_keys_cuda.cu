@@ -118,6 +118,8 @@ __global__ void __launch_bounds__(kThreads)
   const int column = lane % kLanes * kColumns, group = warp * kGroups + lane / kLanes;
   const int rows = static_cast<int>(rows_of(p.sizes));
   const int queries = static_cast<int>(p.sizes.queries);
+  let_next_begin();
+  await_kernels_before();
 
   Values<T> q[kRows];
   KeyRange visible[kRows];
@@ -203,6 +205,8 @@ __global__ void combine_parts(const __grid_constant__ FlashForward<T> call,
   const AttentionSizes& n = call.problem.sizes;
   const int64_t row = blockIdx.x, query = row % n.queries, head = row / n.queries % n.heads;
   const int64_t batch = row / n.queries / n.heads;
+  let_next_begin();
+  await_kernels_before();
   const Part<A>* const softmax = parts.softmax + row * parts.count;
   const A* const of_parts = parts.o + row * parts.count * n.head_dim + threadIdx.x;
   A maximum = -INFINITY, sum = 0, o = 0;
@@ -235,8 +239,9 @@ void attend(const Cuda& cuda, const FlashForward<T>& call) {
                        reinterpret_cast<Part<A>*>(softmax.mutable_data<A>()), o.mutable_data<A>()};
   const dim3 grid(static_cast<unsigned>(count), static_cast<unsigned>(n.kv_heads),
                   static_cast<unsigned>(n.batch));
-  XT_LAUNCH(cuda, (LaunchShape{grid, kThreads}), (attend_to_part<T, kLanes, kRows>), call, parts);
-  XT_LAUNCH(
+  XT_LAUNCH_EARLY(cuda, (LaunchShape{grid, kThreads}), (attend_to_part<T, kLanes, kRows>), call,
+                  parts);
+  XT_LAUNCH_EARLY(
       cuda,
       (LaunchShape{dim3(static_cast<unsigned>(rows)), dim3(static_cast<unsigned>(n.head_dim))}),
       combine_parts<T>, call, parts);

@@ -1,5 +1,5 @@
 #pragma once
-// The one kernel of linear.h beside gemm.
+// The kernels of linear.h beside gemm.
 
 #include "core/dispatch.h"
 
@@ -12,5 +12,19 @@ void column_sums(const Cpu& cpu, int64_t rows, int64_t columns, const T* x, bool
 template <class T>
 void column_sums(const Cuda& cuda, int64_t rows, int64_t columns, const T* x, bool accumulate,
                  Accumulator<T>* sums);
+
+// y = x weight^T + bias of few rows on a GPU, where linear_products.h has_few_rows_kernel says so.
+template <class T>
+struct FewRowsLinear {
+  int64_t rows, in, out;
+  const T* weight;
+  int64_t ld;     // elements from one line of weight to the next
+  const T* bias;  // null: 0
+  T* y;           // [rows, out], contiguous
+};
+
+// x [rows, in] is contiguous and begins at a multiple of 16 bytes.
+template <class T>
+void few_rows_linear(const Cuda& cuda, const FewRowsLinear<T>& p, const T* x);
 
 }  // namespace xtrain

@@ -1,5 +1,7 @@
 #include "ops/linear/linear_products.h"
 
+#include <type_traits>
+
 #include "core/copy.h"
 #include "core/error.h"
 #include "core/gemm.h"
@@ -7,21 +9,6 @@
 
 namespace xtrain {
 namespace {
-
-void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check(x.rank() >= 1 && weight.rank() == 2,
-        "linear: x must be [..., in] and weight [out, in]; got ", x.shape(), " and ",
-        weight.shape());
-  check(x.size(-1) == weight.size(1), "linear: inner sizes must agree; got x ", x.shape(),
-        " and weight ", weight.shape());
-  check(x.dtype() == weight.dtype(), "linear: dtypes must be equal; got x ", x.dtype(),
-        " and weight ", weight.dtype());
-  if (!bias.defined()) return;
-  check(bias.shape() == Shape{weight.size(0)}, "linear: bias must have shape (", weight.size(0),
-        ") beside weight ", weight.shape(), "; got ", bias.shape());
-  check(bias.dtype() == x.dtype(), "linear: dtypes must be equal; got x ", x.dtype(), " and bias ",
-        bias.dtype());
-}
 
 void write_dbias(const Context& ctx, const Tensor& dy, Tensor dbias, bool accumulate) {
   Tensor sums = contiguous(ctx, dbias);
@@ -31,6 +18,16 @@ void write_dbias(const Context& ctx, const Tensor& dy, Tensor dbias, bool accumu
                 sums.mutable_data<Accumulator<T>>());
   });
   if (!sums.shares_storage(dbias)) copy(ctx, sums, dbias);
+}
+
+void multiply_few_rows(const Context& ctx, const Tensor& x, const Tensor& weight,
+                       const Tensor& bias, Tensor y) {
+  dispatch(ctx, x, "linear", [&](auto device, auto scalar) {
+    using T = decltype(scalar);
+    if constexpr (std::is_same_v<decltype(device), Cuda>) {
+      few_rows_linear(device, few_rows_of<T>(weight, bias, y), x.data<T>());
+    }
+  });
 }
 
 }  // namespace
@@ -46,11 +43,43 @@ Tensor as_rows(const Context& ctx, const Tensor& x) {
   return (x.can_reshape(shape) ? x : contiguous(ctx, x)).reshape(shape);
 }
 
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check(x.rank() >= 1 && weight.rank() == 2,
+        "linear: x must be [..., in] and weight [out, in]; got ", x.shape(), " and ",
+        weight.shape());
+  check(x.size(-1) == weight.size(1), "linear: inner sizes must agree; got x ", x.shape(),
+        " and weight ", weight.shape());
+  check(x.dtype() == weight.dtype(), "linear: dtypes must be equal; got x ", x.dtype(),
+        " and weight ", weight.dtype());
+  if (!bias.defined()) return;
+  check(bias.shape() == Shape{weight.size(0)}, "linear: bias must have shape (", weight.size(0),
+        ") beside weight ", weight.shape(), "; got ", bias.shape());
+  check(bias.dtype() == x.dtype(), "linear: dtypes must be equal; got x ", x.dtype(), " and bias ",
+        bias.dtype());
+}
+
+bool has_few_rows_kernel(const Context& ctx, const Shape& x, const Tensor& weight,
+                         const Tensor& bias) {
+  constexpr int64_t kMostRows = 8, kMostBytes = 64 << 10;  // of the rows in shared memory
+  const bool library = ctx.gemm == GemmBackend::library || ctx.gemm == GemmBackend::library_tf32;
+  if (!ctx.device.is_cuda() || !library || !weight.defined() || weight.rank() != 2) return false;
+  const int64_t in = weight.size(1), bytes = size_of(weight.dtype());
+  const int64_t rows = in > 0 ? numel_of(x) / in : 0;
+  const bool packs = weight.stride(1) == 1 && weight.is_aligned(16) &&
+                     weight.stride(0) * bytes % 16 == 0 && in * bytes % 16 == 0;
+  return packs && rows >= 1 && rows <= kMostRows && rows * in * bytes <= kMostBytes &&
+         weight.size(0) > 0 && (!bias.defined() || bias.is_contiguous());
+}
+
 Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_arguments(x, weight, bias);
+  check_linear(x, weight, bias);
   Shape shape = x.shape();
   shape[shape.rank() - 1] = weight.size(0);
   Tensor y = empty(ctx, shape, x.dtype());
+  if (has_few_rows_kernel(ctx, x.shape(), weight, bias) && x.is_contiguous() && x.is_aligned(16)) {
+    multiply_few_rows(ctx, x, weight, bias, y);
+    return y;
+  }
   const Tensor x_rows = as_rows(ctx, x), y_rows = y.reshape(rows_shape(y));
   if (bias.defined()) {
     gemm_bias(ctx, x_rows, weight.transpose(0, 1), bias, y_rows);

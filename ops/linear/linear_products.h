@@ -2,6 +2,8 @@
 // The products of linear.h, for its node and for nodes that end in a linear.
 
 #include "autodiff/tape.h"
+#include "ops/linear/linear_kernels.h"
+#include "ops/optional_data.h"
 
 namespace xtrain {
 
@@ -10,8 +12,24 @@ namespace xtrain {
 Shape rows_shape(const Tensor& x);
 Tensor as_rows(const Context& ctx, const Tensor& x);
 
-// x weight^T + bias, checked; bias may be undefined.
+// Error unless they fit each other; bias may be undefined.
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+
+// x weight^T + bias, checked.
 Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias);
+
+// Whether y = f(x) weight^T + bias, f(x) of shape `x`, has a kernel that computes f(x) itself and
+// reads the weight once: for 1 to 8 rows of whole packs, on a GPU, where no gradient is asked for.
+// x and what else goes into it must be contiguous and begin at multiples of 16 bytes.
+bool has_few_rows_kernel(const Context& ctx, const Shape& x, const Tensor& weight,
+                         const Tensor& bias);
+// As that kernel takes it; y is contiguous.
+template <class T>
+FewRowsLinear<T> few_rows_of(const Tensor& weight, const Tensor& bias, Tensor& y) {
+  const int64_t out = weight.size(0);
+  return {y.numel() / out,       weight.size(1),     out, weight.data<T>(), weight.stride(0),
+          data_or_null<T>(bias), y.mutable_data<T>()};
+}
 
 // Below, dy are rows, and a weight's or bias's gradient is given to the node's input of that
 // number.

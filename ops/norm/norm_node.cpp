@@ -18,29 +18,29 @@ void check_vector(const char* op, const char* what, const Tensor& x, const Tenso
         "; got ", vector.dtype());
 }
 
-void check_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, NormKind kind,
-                double eps) {
-  const char* op = name_of(kind);
-  check(x.defined() && x.rank() >= 1, op, ": x must have a last dimension to normalise over");
-  check(eps > 0.0, op, ": eps must be positive; got ", eps);
-  check(kind == NormKind::layer || !bias.defined(), op, ": has no bias; got one of shape ",
-        bias.shape());
-  check_vector(op, "weight", x, weight);
-  check_vector(op, "bias", x, bias);
-}
-
 int64_t row_count(const Tensor& x) {
   return x.numel() / std::max<int64_t>(x.size(-1), 1);
 }
 
 }  // namespace
 
-NormResult normalize(const Context& ctx, const char* op, const Tensor& x, const Tensor& branch,
-                     const Tensor& weight, const Tensor& bias, NormKind kind, double eps) {
-  check_norm(x, weight, bias, kind, eps);
+void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Tensor& weight,
+                const Tensor& bias, NormKind kind, double eps) {
+  const char* norm = name_of(kind);
+  check(x.defined() && x.rank() >= 1, norm, ": x must have a last dimension to normalise over");
+  check(eps > 0.0, norm, ": eps must be positive; got ", eps);
+  check(kind == NormKind::layer || !bias.defined(), norm, ": has no bias; got one of shape ",
+        bias.shape());
+  check_vector(norm, "weight", x, weight);
+  check_vector(norm, "bias", x, bias);
   check(!branch.defined() || (branch.shape() == x.shape() && branch.dtype() == x.dtype()), op,
         ": x and branch must have one shape and dtype; got ", x.shape(), " ", x.dtype(), " and ",
         branch.shape(), " ", branch.dtype());
+}
+
+NormResult normalize(const Context& ctx, const char* op, const Tensor& x, const Tensor& branch,
+                     const Tensor& weight, const Tensor& bias, NormKind kind, double eps) {
+  check_norm(op, x, branch, weight, bias, kind, eps);
   const Tensor first = contiguous(ctx, x), second = contiguous(ctx, branch);
   const Dtype statistics = accumulator_dtype(x.dtype());
   const int64_t rows = row_count(x);

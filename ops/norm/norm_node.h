@@ -14,8 +14,11 @@ struct NormResult {
   Tensor mean, rstd;  // of each row; mean of layer only
 };
 
-// The norm of x, or of x + branch where a branch is defined; `op` names the caller in the error
-// that they do not fit each other.
+// Error unless they fit each other; `op` names the caller. The branch may be undefined.
+void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Tensor& weight,
+                const Tensor& bias, NormKind kind, double eps);
+
+// The norm of x, or of x + branch where a branch is defined, checked.
 NormResult normalize(const Context& ctx, const char* op, const Tensor& x, const Tensor& branch,
                      const Tensor& weight, const Tensor& bias, NormKind kind, double eps);
 

@@ -1,9 +1,13 @@
 #include "ops/norm_linear/norm_linear.h"
 
+#include <type_traits>
+
 #include "core/copy.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_products.h"
 #include "ops/norm/norm_node.h"
+#include "ops/norm_linear/norm_linear_kernels.h"
+#include "ops/optional_data.h"
 
 namespace xtrain {
 namespace {
@@ -62,10 +66,57 @@ class AddNormLinearNode final : public NormLinearBase {  // x, branch, parameter
   }
 };
 
+bool is_pack_row(const Tensor& x) {
+  return !x.defined() || (x.is_contiguous() && x.is_aligned(16));
+}
+
+// Whether one kernel does all of it.
+bool is_one_kernel(const Context& ctx, const Tensor& x, const Tensor& branch,
+                   const NormLinearParameters& p) {
+  const Tensor &weight = p.weight.value, &bias = p.bias.value;
+  return x.defined() && has_few_rows_kernel(ctx, x.shape(), weight, bias) && is_pack_row(x) &&
+         is_pack_row(branch) && is_pack_row(p.norm_weight.value) && is_pack_row(p.norm_bias.value);
+}
+
+NormLinear few_rows_value(const Context& ctx, const Tensor& x, const Tensor& branch,
+                          const NormLinearParameters& p, NormKind kind, double eps) {
+  const Tensor &scale = p.norm_weight.value, &shift = p.norm_bias.value;
+  check_norm("norm_linear", x, branch, scale, shift, kind, eps);
+  check_linear(x, p.weight.value, p.bias.value);
+  Shape shape = x.shape();
+  shape[shape.rank() - 1] = p.weight.value.size(0);
+  Tensor y = empty(ctx, shape, x.dtype()), sum = branch.defined() ? empty_like(ctx, x) : x;
+  dispatch(ctx, x, "norm_linear", [&](auto device, auto scalar) {
+    using T = decltype(scalar);
+    if constexpr (std::is_same_v<decltype(device), Cuda>) {
+      const FewRowsLinear<T> product = few_rows_of<T>(p.weight.value, p.bias.value, y);
+      T* const sums = branch.defined() ? sum.mutable_data<T>() : nullptr;
+      const NormForward<T> norm{kind,
+                                product.rows,
+                                product.in,
+                                eps,
+                                x.data<T>(),
+                                data_or_null<T>(branch),
+                                sums,
+                                data_or_null<T>(scale),
+                                data_or_null<T>(shift),
+                                nullptr,
+                                nullptr,
+                                nullptr};
+      norm_linear_few_rows(device, product, norm);
+    }
+  });
+  return {sum, y};
+}
+
 }  // namespace
 
 NormLinear norm_linear(const Context& ctx, const Var& x, const Var& branch,
                        const NormLinearParameters& p, NormKind kind, double eps) {
+  const Var all[] = {x, branch, p.norm_weight, p.norm_bias, p.weight, p.bias};
+  if (!common_tape(all) && is_one_kernel(ctx, x.value, branch.value, p)) {
+    return few_rows_value(ctx, x.value, branch.value, p, kind, eps);
+  }
   const NormResult r = normalize(ctx, "norm_linear", x.value, branch.value, p.norm_weight.value,
                                  p.norm_bias.value, kind, eps);
   const Tensor y = linear_value(ctx, r.y, p.weight.value, p.bias.value);
@@ -73,9 +124,8 @@ NormLinear norm_linear(const Context& ctx, const Var& x, const Var& branch,
     const Var inputs[] = {x, p.norm_weight, p.norm_bias, p.weight, p.bias};
     return {x, record_outputs<NormLinearNode>(inputs, {y}, kind, r, p.weight.value)[0]};
   }
-  const Var inputs[] = {x, branch, p.norm_weight, p.norm_bias, p.weight, p.bias};
   const std::vector<Var> outputs =
-      record_outputs<AddNormLinearNode>(inputs, {r.x, y}, kind, r, p.weight.value);
+      record_outputs<AddNormLinearNode>(all, {r.x, y}, kind, r, p.weight.value);
   return {outputs[0], outputs[1]};
 }
 

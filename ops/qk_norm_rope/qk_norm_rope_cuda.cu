@@ -89,6 +89,8 @@ __device__ void forward_head(const QkNormRopeForward<T>& p, int64_t token, int64
 template <class L, bool kAdjacent, class T>
 __global__ void __launch_bounds__(kThreads, L::kRuns > 1 ? 1 : 4)
     forward_tokens(QkNormRopeForward<T> p) {
+  let_next_begin();
+  await_kernels_before();
   const int64_t heads = p.options.heads + p.options.kv_heads;
   const int64_t at_a_time = blockDim.x / L::kLanes;
   for (int64_t token = blockIdx.x; token < p.tokens; token += gridDim.x) {
@@ -226,10 +228,10 @@ void qk_norm_rope_forward(const Cuda& cuda, const QkNormRopeForward<T>& p) {
     using L = decltype(layout);
     const int64_t lanes = ceil_div((o.heads + o.kv_heads) * L::kLanes, kWarp) * kWarp;
     const auto threads = static_cast<unsigned>(std::min<int64_t>(lanes, kThreads));
-    XT_LAUNCH(cuda, (LaunchShape{grid_for(p.tokens, 1), threads}),
-              (o.pairing == RopePairing::adjacent ? forward_tokens<L, true, T>
-                                                  : forward_tokens<L, false, T>),
-              p);
+    XT_LAUNCH_EARLY(cuda, (LaunchShape{grid_for(p.tokens, 1), threads}),
+                    (o.pairing == RopePairing::adjacent ? forward_tokens<L, true, T>
+                                                        : forward_tokens<L, false, T>),
+                    p);
   });
 }
 

@@ -103,9 +103,13 @@ void check_against_oracle(const Context& ctx, const OpCase& c,
   const Context oracle_ctx = case_context(c, 1);
   for (Dtype dtype : dtypes) {
     INFO(dtype << " against the f64 oracle");
-    const OpValues oracle = run_case(oracle_ctx, c, {.dtype = Dtype::f64, .rounded = dtype});
-    const OpValues got = run_case(ctx, c, {.dtype = dtype, .rounded = dtype});
-    require_close(got, oracle, tolerance(dtype, c.reduction), rounding_of(ctx, c));
+    for (const bool taped : {true, false}) {
+      INFO((taped ? "on a tape" : "without a tape"));
+      const OpValues oracle =
+          run_case(oracle_ctx, c, {.dtype = Dtype::f64, .rounded = dtype, .taped = taped});
+      const OpValues got = run_case(ctx, c, {.dtype = dtype, .rounded = dtype, .taped = taped});
+      require_close(got, oracle, tolerance(dtype, c.reduction), rounding_of(ctx, c));
+    }
   }
 }
 
@@ -157,7 +161,8 @@ OpValues run_case(const Context& ctx, const OpCase& c, const OpRun& run) {
   for (const Tensor& x : case_inputs(ctx, c, run.dtype, run.rounded)) {
     const Tensor laid_out = in_layout(ctx, x, run.inputs);
     before.push_back(as_doubles(ctx, laid_out));
-    inputs.push_back(is_floating(x.dtype()) ? tape.leaf(laid_out) : Var(laid_out));
+    const bool leaf = run.taped && is_floating(x.dtype());
+    inputs.push_back(leaf ? tape.leaf(laid_out) : Var(laid_out));
   }
   const std::vector<Var> outputs = run.twin ? c.twin(ctx, inputs) : c.run(ctx, inputs);
   OpValues result;
@@ -172,7 +177,7 @@ OpValues run_case(const Context& ctx, const OpCase& c, const OpRun& run) {
     gradients_before.push_back(gradients[i].defined() ? as_doubles(ctx, gradients[i])
                                                       : std::vector<double>());
   }
-  tape.backward(outputs, gradients);
+  if (run.taped) tape.backward(outputs, gradients);
   for (size_t i = 0; i < inputs.size(); ++i) {
     INFO("input " << c.inputs[i].name << " must be left as it was");
     CHECK(as_doubles(ctx, inputs[i].value) == before[i]);

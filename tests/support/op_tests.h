@@ -20,6 +20,7 @@ struct OpRun {
   Dtype dtype = Dtype::f64;
   Dtype rounded = Dtype::f64;  // inputs are rounded to this first
   bool twin = false;
+  bool taped = true;  // false: without gradients, as in inference, which some ops compute otherwise
   enum class Layout { contiguous, transposed, every_second } inputs = Layout::contiguous;
   enum class Upstream {
     random,
@@ -32,10 +33,10 @@ struct OpRun {
 OpValues run_case(const Context& ctx, const OpCase& c, const OpRun& run);
 
 // Every check on the cases of one op family:
-//   gradients equal finite differences; f32 and bf16 equal the f64 oracle fed the same rounded
-//   inputs; the twin, if any, agrees in values and gradients; strided inputs and gradients give the
-//   same bits as contiguous ones; any number of threads and a second run give the same bits; inputs
-//   are left as they were.
+//   gradients equal finite differences; f32 and bf16, on a tape and without one, equal the f64
+//   oracle fed the same rounded inputs; the twin, if any, agrees in values and gradients; strided
+//   inputs and gradients give the same bits as contiguous ones; any number of threads and a second
+//   run give the same bits; inputs are left as they were.
 void check_op_cases(const std::string& family);
 
 // The cases of one family on the GPU: values and gradients in every dtype equal the f64 oracle of
