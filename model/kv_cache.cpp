@@ -23,7 +23,7 @@ KvCache::KvCache(const Context& ctx, const ModelConfig& config, int64_t rows, in
   const auto make = exec.attention == AttentionKind::flash ? empty : zeros;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     layers_.push_back(
-        {make(ctx, shape, exec.dtype), make(ctx, shape, exec.dtype), lengths_, added_});
+        {make(ctx, shape, exec.dtype), make(ctx, shape, exec.dtype), lengths_, added_, ends_});
   }
 }
 

@@ -20,7 +20,7 @@ namespace xtrain {
 // One layer's share.
 struct LayerCache {
   Tensor keys, values;  // [B, capacity, KV, D]; keys as attention reads them, normed and turned
-  Tensor start, added;  // [B] i32, the cache's
+  Tensor start, added, end;  // [B] i32, the cache's: held before the pass, by it, and behind it
 
   // Writes the first added[b] of the tokens of k and v [B, T, KV, D] behind what row b holds.
   void append(const Context& ctx, const Tensor& k, const Tensor& v) const;

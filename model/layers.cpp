@@ -4,6 +4,7 @@
 
 #include "autodiff/recompute.h"
 #include "ops/activation_linear/activation_linear.h"
+#include "ops/cached_attention/cached_attention.h"
 #include "ops/linear/linear.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 #include "ops/swiglu/swiglu.h"
@@ -101,7 +102,20 @@ SelfAttention::SelfAttention(ParameterSet& set, const std::string& name, const M
                    config.attention_output_bias, out_std);
 }
 
+// One further token of each row.
+Var SelfAttention::attend_to_cache(const Pass& pass, const Tensor& packed) const {
+  const LayerCache& cache = *pass.cache;
+  return cached_attention(pass.ctx, packed, optional_use(pass, q_norm).value,
+                          optional_use(pass, k_norm).value,
+                          QkNormRope{heads, kv_heads, head_dim, qk_norm_eps, pairing}, pass.rope,
+                          {cache.keys, cache.values, cache.start, cache.added, cache.end});
+}
+
 Var SelfAttention::operator()(const Pass& pass, const Var& packed) const {
+  if (pass.cache && packed.size(1) == 1 && pass.exec.fused &&
+      pass.exec.attention == AttentionKind::flash) {
+    return out(pass, attend_to_cache(pass, packed.value));
+  }
   const int64_t q_width = heads * head_dim, kv_width = kv_heads * head_dim;
   const std::vector<Var> parts = split(pass.ctx, packed, -1, {q_width + kv_width, kv_width});
   Var qk = parts[0];

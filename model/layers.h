@@ -79,6 +79,9 @@ struct SelfAttention {
   // packed [B, T, (H + 2 KV) D], which qkv has made -> [B, T, C].
   Var operator()(const Pass& pass, const Var& packed) const;
   std::vector<Parameter*> parameters() const;
+
+ private:
+  Var attend_to_cache(const Pass& pass, const Tensor& packed) const;
 };
 
 // The feed-forward branch: swiglu of a packed gate and up projection, or gelu of one projection.

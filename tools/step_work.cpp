@@ -39,7 +39,6 @@ constexpr std::pair<std::string_view, KernelKind> kKinds[] = {
     {"sum_rows_of_pieces", KernelKind::bias_gradients},
     {"gradients_of_rows", KernelKind::loss},
     {"losses_of_rows", KernelKind::loss},
-    {"losses_of_short_rows", KernelKind::loss},
     {"total_of_rows", KernelKind::loss},
     {"gather_units", KernelKind::embedding},
     {"number_ids", KernelKind::embedding},

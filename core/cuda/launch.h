@@ -16,6 +16,9 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   int64_t shared_bytes = 0;  // dynamic
+  // Blocks along x that run at the same time and reach each other's shared memory (sm_90 and
+  // newer).
+  unsigned cluster = 1;
 };
 
 inline constexpr int kWarp = 32;
@@ -50,16 +53,24 @@ void launch(const Cuda& cuda, const LaunchShape& shape, bool early, void (*kerne
                name, file, line);
   }
   const CudaQueue& queue = queue_of(cuda);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
   config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
   config.stream = queue.stream();
-  config.attrs = &attribute;
-  config.numAttrs = early && may_begin_early(cuda) ? 1 : 0;
+  config.attrs = attributes;
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = shape.cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  }
+  if (early && may_begin_early(cuda)) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
   check_cuda(cudaLaunchKernelEx(&config, kernel, args...), name, file, line);
   check_cuda(cudaGetLastError(), name, file, line);
   if (queue.waits_after_launch()) {

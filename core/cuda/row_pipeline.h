@@ -49,7 +49,6 @@ class RowPipeline {
     return true;
   }
 
-  __device__ int64_t row() const { return row_; }
   __device__ int64_t following_row() const { return row_ + step_; }
   __device__ bool has_row() const { return row_ < rows_; }
   // The offset of the row's first element.
@@ -59,15 +58,12 @@ class RowPipeline {
   __device__ const Shape& shape() const { return shape_; }
 
   __device__ Values<T> values(int input, int p, Column column) const {
-    return values_of(pack(input, p, column));
-  }
-  __device__ Pack<T> pack(int input, int p, Column column) const {
     if constexpr (Shape::kHeld) {
-      Pack<T> held;
-      *reinterpret_cast<uint4*>(&held) = load_shared(slot(slots_, input, p));
-      return held;
+      Pack<T> pack;
+      *reinterpret_cast<uint4*>(&pack) = load_shared(slot(slots_, input, p));
+      return values_of(pack);
     } else {
-      return shape_.load(inputs_[input] + start_, column);
+      return values_of(shape_.load(inputs_[input] + start_, column));
     }
   }
 

@@ -12,12 +12,12 @@
 // they begin, from the keys that are seen.
 
 #include <algorithm>
-#include <type_traits>
 
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce.h"
 #include "ops/attention/flash_cuda_kernels.h"
+#include "ops/attention/running_softmax_cuda.h"
 
 namespace xtrain {
 namespace {
@@ -44,53 +44,6 @@ struct Parts {
   A* o;              // [B, H, Tq, count, D]
 };
 
-template <class A>
-__device__ A exponential(A x) {
-  if constexpr (std::is_same_v<A, double>) {
-    return exp(x);
-  } else {
-    return exp2f(x);
-  }
-}
-
-// Scores are kept in units whose exponential is the cheap one: f32 in powers of 2.
-template <class A>
-inline constexpr A kUnit = std::is_same_v<A, double> ? A(1) : A(1.4426950408889634);
-
-// The softmax of some keys of one row, and this lane's columns of its output.
-template <class A, int kColumns>
-struct RunningRow {
-  A maximum = -INFINITY, sum = 0, o[kColumns] = {};
-
-  // Both become multiples of exp(-to), where `to` is at least the maximum.
-  __device__ void rescale(A to) {
-    const A factor = maximum == -INFINITY ? A(0) : exponential(maximum - to);
-    maximum = to;
-    sum *= factor;
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) o[i] *= factor;
-  }
-  __device__ void add(const RunningRow& other) {
-    const A to = fmax(maximum, other.maximum);
-    if (to == -INFINITY) return;
-    RunningRow scaled = other;
-    scaled.rescale(to);
-    rescale(to);
-    sum += scaled.sum;
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) o[i] += scaled.o[i];
-  }
-  // That of the lane whose number differs in the bits of `mask`.
-  __device__ RunningRow of_lane(int mask) const {
-    RunningRow other;
-    other.maximum = exchange(maximum, mask);
-    other.sum = exchange(sum, mask);
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) other.o[i] = exchange(o[i], mask);
-    return other;
-  }
-};
-
 // The keys of a part: some row of the key head sees them.
 __device__ KeyRange keys_of_part(const FlashProblem& p, int64_t batch, int part, int parts) {
   int first = INT_MAX, end = 0;
@@ -111,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   using A = Accumulator<T>;
   constexpr int kColumns = kPackSize<T>, kGroups = kWarp / kLanes, kStep = kWarps * kGroups;
   constexpr int kAhead = 4;  // keys of a lane that are on their way together
-  using Row = RunningRow<A, kColumns>;
+  using Row = RunningSoftmax<A, kColumns>;
   const FlashProblem& p = call.problem;
   const int64_t part = blockIdx.x, kv_head = blockIdx.y, batch = blockIdx.z;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -136,7 +89,7 @@ __global__ void __launch_bounds__(kThreads)
   const T* const k = call.k + batch * p.k.batch + kv_head * p.k.head + column;
   const T* const v = call.v + batch * p.v.batch + kv_head * p.v.head + column;
   const KeyRange keys = keys_of_part(p, batch, static_cast<int>(part), parts.count);
-  const A scale = static_cast<A>(p.scale) * kUnit<A>;
+  const A scale = static_cast<A>(p.scale) * kScoreUnit<A>;
   for (int first = keys.first; first < keys.end; first += kStep * kAhead) {
     Pack<T> key[kAhead], value[kAhead];
 #pragma unroll
@@ -148,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (r >= rows) continue;
-      A score[kAhead], highest = row[r].maximum;
+      A score[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const int j = first + i * kStep + group;
@@ -158,18 +111,8 @@ __global__ void __launch_bounds__(kThreads)
         for (int c = 0; c < kColumns; ++c) dot += q[r].at[c] * x.at[c];
         dot = warp_reduce<kLanes>(dot, Add());
         score[i] = j < keys.end && visible[r].contains(j) ? dot * scale : -INFINITY;
-        highest = fmax(highest, score[i]);
       }
-      if (highest == -INFINITY) continue;
-      row[r].rescale(highest);
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const A weight = exponential(score[i] - highest);
-        const Values<T> x = values_of(value[i]);
-        row[r].sum += weight;
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) row[r].o[c] += weight * x.at[c];
-      }
+      row[r].add(score, value);
     }
   }
 
@@ -215,14 +158,14 @@ __global__ void combine_parts(const __grid_constant__ FlashForward<T> call,
   const int count = maximum > -INFINITY ? parts.count : 0;
 #pragma unroll 8
   for (int s = 0; s < count; ++s) {
-    const A factor = exponential(softmax[s].maximum - maximum);
+    const A factor = exponential_of_score(softmax[s].maximum - maximum);
     sum += factor * softmax[s].sum;
     o += factor * of_parts[s * n.head_dim];
   }
   const int64_t at = (batch * n.queries + query) * n.heads + head;
   call.o[at * n.head_dim + threadIdx.x] = static_cast<T>(sum > 0 ? o / sum : A(0));
   if (threadIdx.x == 0) {
-    call.log_sum[row] = sum > 0 ? maximum / kUnit<A> + log(sum) : A(INFINITY);
+    call.log_sum[row] = sum > 0 ? maximum / kScoreUnit<A> + log(sum) : A(INFINITY);
   }
 }
 

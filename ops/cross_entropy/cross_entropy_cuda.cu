@@ -6,7 +6,7 @@
 
 #include "core/cuda/exponential.h"
 #include "core/cuda/reduce.h"
-#include "core/cuda/row_pipeline.h"
+#include "core/cuda/row.h"
 #include "core/error.h"
 #include "core/tensor.h"
 #include "ops/cross_entropy/cross_entropy_kernels.h"
@@ -90,7 +90,7 @@ struct OnlineSum {
     sum += part[0] + part[1];
   }
 
-  // That of all threads of the row; each gets it. A row of one warp needs no scratch.
+  // That of all threads of the row; each gets it.
   __device__ OnlineSum over_row(A* scratch) const {
     OnlineSum all;
     all.largest = block_reduce(largest, Maximum(), largest, scratch);
@@ -172,60 +172,6 @@ __global__ void __launch_bounds__(kMostThreads)
   }
   const OnlineSum<T> all = own.over_row(scratch);
   if (threadIdx.x == 0) losses[i] = all.loss(target_logit);
-}
-
-// --- losses of short rows ------------------------------------------------------------------------
-
-// One warp a row, so that no warp waits for another, and the block that stays has as many rows on
-// their way as it works on. A lane holds at most so many packs of a row:
-constexpr int kShortRowPacks = 16;
-
-// Rows of a block, whose registers hold them and whose shared memory the next ones.
-constexpr int most_short_rows(int packs) {
-  return std::min(kMostThreads / kWarp, 12 * kShortRowPacks / packs);
-}
-
-// What the sum of a row is made of: padding adds nothing.
-template <class T>
-__device__ Pack<T> classes_of(Pack<T> x, int column, int vocab) {
-  if (column + kPackSize<T> <= vocab) return x;
-#pragma unroll
-  for (int i = 0; i < kPackSize<T>; ++i) {
-    if (column + i >= vocab) x.value[i] = static_cast<T>(-INFINITY);
-  }
-  return x;
-}
-
-// Behind the last row there are targets to be ignored.
-__device__ inline int32_t target_of(const LogitRows& rows, int64_t row) {
-  return row < rows.rows ? rows.targets[row] : rows.rule.ignored;
-}
-
-template <class Shape, class T>
-__global__ void __launch_bounds__(kWarp* most_short_rows(Shape::kPacks))
-    losses_of_short_rows(LogitRows rows, const T* logits, Accumulator<T>* losses) {
-  using A = Accumulator<T>;
-  const int vocab = static_cast<int>(rows.vocab());
-  RowPipeline<Shape, 1> pipeline(rows.rows, rows.columns, {logits});
-  int32_t following = target_of(rows, pipeline.following_row());
-  while (pipeline.next()) {
-    const int32_t target = following;
-    following = target_of(rows, pipeline.following_row());
-    const bool counts = rows.counts(target);
-    // Asked for here, needed when the sum is known.
-    const A target_logit = counts ? static_cast<A>(logits[pipeline.start() + target]) : A{0};
-    Pack<T> held[Shape::kPacks];
-    OnlineSum<T> own;
-    pipeline.shape().for_packs([&](int p, int column) {
-      held[p] = classes_of(pipeline.pack(0, p, column), column, vocab);
-      own.largest = Maximum()(own.largest, largest_in(held[p]));
-    });
-    pipeline.shape().for_packs([&](int p, int) { own.add(held[p]); });
-    const OnlineSum<T> all = own.over_row(nullptr);
-    if (threadIdx.x == 0 && pipeline.has_row()) {
-      losses[pipeline.row()] = counts ? all.loss(target_logit) : A{0};
-    }
-  }
 }
 
 // --- losses and gradients ------------------------------------------------------------------------
@@ -402,31 +348,6 @@ void check_columns(int64_t columns) {
         " columns; got ", columns);
 }
 
-// Any rows.
-template <class T>
-void launch_rows(const Cuda& cuda, const LogitRows& rows, const T* logits, Accumulator<T>* losses) {
-  constexpr int kPacks = 16;  // of a thread, where a block need not have more threads
-  const int threads = std::min(256, threads_for(ceil_div(rows.columns, kPackSize<T>), kPacks));
-  XT_LAUNCH(cuda, shape_of_rows(rows.rows, threads), (losses_of_rows<T>), rows, logits, losses);
-}
-
-// Rows of at most kPacks packs a lane, each whole and at a multiple of 16 bytes. Few rows are dealt
-// out to all multiprocessors, many to as many blocks as there are of these.
-template <int kPacks, class T>
-void launch_short_rows(const Cuda& cuda, const LogitRows& rows, const T* logits,
-                       Accumulator<T>* losses) {
-  using Shape = RowShape<T, kPacks, RowFit::whole>;
-  const GpuProperties& gpu = gpu_of(cuda);
-  RowBlock block{RowFit::whole, kPacks, kWarp, 1};
-  const int64_t room = gpu.shared_bytes_per_block / pipeline_bytes(block, 1);
-  const int64_t share = ceil_div(rows.rows, gpu.multiprocessors);
-  block.rows =
-      static_cast<int>(std::clamp<int64_t>(std::min(room, share), 1, most_short_rows(kPacks)));
-  const int64_t blocks = std::min<int64_t>(ceil_div(rows.rows, block.rows), gpu.multiprocessors);
-  const LaunchShape launch{grid_for(blocks, 1), block.threads_of_block(), pipeline_bytes(block, 1)};
-  XT_LAUNCH(cuda, launch, (losses_of_short_rows<Shape, T>), rows, logits, losses);
-}
-
 // --- totals --------------------------------------------------------------------------------------
 
 constexpr int kTotalThreads = 256, kMostTotalBlocks = 128;
@@ -526,16 +447,9 @@ template <class T>
 void cross_entropy_losses(const Cuda& cuda, const LogitRows& rows, const T* logits,
                           Accumulator<T>* losses) {
   check_columns(rows.columns);
-  const int64_t packs = ceil_div(rows.columns, kPackSize<T> * kWarp);  // of a lane
-  if (packs > kShortRowPacks || !fits_packs(rows.columns, logits)) {
-    launch_rows(cuda, rows, logits, losses);
-  } else if (packs > kShortRowPacks / 2) {
-    launch_short_rows<kShortRowPacks>(cuda, rows, logits, losses);
-  } else if (packs > kShortRowPacks / 4) {
-    launch_short_rows<kShortRowPacks / 2>(cuda, rows, logits, losses);
-  } else {
-    launch_short_rows<kShortRowPacks / 4>(cuda, rows, logits, losses);
-  }
+  constexpr int kPacks = 16;  // of a thread, where a block need not have more threads
+  const int threads = std::min(256, threads_for(ceil_div(rows.columns, kPackSize<T>), kPacks));
+  XT_LAUNCH(cuda, shape_of_rows(rows.rows, threads), (losses_of_rows<T>), rows, logits, losses);
 }
 
 template <class T>

@@ -87,7 +87,7 @@ TEST_CASE("cross entropy on the GPU equals the oracle for rows of any length", "
 }
 
 TEST_CASE("cross entropy on the GPU of more rows than its blocks take at once", "[cuda]") {
-  // Rows of 4, 8 and 16 packs a lane, with padding or without, and rows at odd addresses.
+  // With padding or without, and rows at odd addresses.
   struct Rows {
     int64_t rows, columns, vocab;
   };

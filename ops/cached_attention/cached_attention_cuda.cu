@@ -1,0 +1,321 @@
+// A cluster of blocks has the queries that share a key head of a row, and each of its blocks a
+// share of the row's keys. Before the kernels that make the token are done, each lane asks for its
+// first keys and values. Then the queries and the key are normed and turned, a head by each warp,
+// and every group of lanes adds up its keys; groups, warps and blocks are put together in their
+// order (flash_split_keys_cuda.cu does the same by two kernels).
+
+#include <cooperative_groups.h>
+
+#include <algorithm>
+
+#include "core/cuda/launch.h"
+#include "core/cuda/pack.h"
+#include "core/cuda/reduce.h"
+#include "ops/attention/running_softmax_cuda.h"
+#include "ops/cached_attention/cached_attention_kernels.h"
+
+namespace xtrain {
+namespace {
+
+namespace cg = cooperative_groups;
+
+constexpr int kWarps = 16, kThreads = kWarps * kWarp;
+constexpr int kMostQueries = 8;  // that share a key head
+constexpr int kBlocks = 8;       // of a cluster
+
+// The work of a warp before keys can be met: warps below kMostQueries have a query.
+constexpr int kKeyWarp = kMostQueries, kValueWarp = kMostQueries + 1;
+static_assert(kValueWarp < kWarps);
+
+// What the blocks of a cluster share of each query, and a block's warps among themselves.
+template <class A, int kQueries, int kHead>
+struct BlockMemory {
+  struct Sums {
+    A maximum[kQueries], sum[kQueries], o[kQueries][kHead];
+  };
+  alignas(16) A q[kQueries][kHead], key[kHead];  // as the cache's dtype rounds them
+  alignas(16) A value[kHead];
+  Sums of_warps[kWarps];
+  Sums of_block;
+};
+
+template <class T, int kLanes>
+struct HeadLane {
+  using A = Accumulator<T>;
+  static constexpr int kColumns = kPackSize<T>, kHead = kLanes * kColumns, kHalf = kHead / 2;
+  using Columns = Elements<A, kColumns>;
+
+  int lane = threadIdx.x % kLanes, column = lane * kColumns;
+
+  // What a head's elements are turned by; column c of the lower half goes with c + kHalf, or 2i
+  // with 2i + 1.
+  struct Angles {
+    A cos[kColumns], sin[kColumns];
+  };
+  __device__ Angles angles(const CachedAttention<T>& p, int position) const {
+    Angles angles{};
+    if (!p.cos) return angles;
+    const bool adjacent = p.options.pairing == RopePairing::adjacent;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      const int64_t at =
+          int64_t{position} * kHalf + (adjacent ? (column + i) / 2 : (column + i) % kHalf);
+      angles.cos[i] = p.cos[at];
+      angles.sin[i] = p.sin[at];
+    }
+    return angles;
+  }
+
+  // As qk_norm_rope computes it.
+  __device__ Columns normed(const Columns& x, const Pack<T>& weight, double eps) const {
+    const Values<T> w = values_of(weight);
+    A squares = 0;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) squares += x.at[i] * x.at[i];
+    squares = warp_reduce<kLanes>(squares, Add());
+    const A rstd = ::rsqrt(squares / A(kHead) + A(eps));
+    Columns y;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) y.at[i] = x.at[i] * rstd * w.at[i];
+    return y;
+  }
+  __device__ Columns turned(const Columns& x, const Angles& angles, RopePairing pairing) const {
+    Columns y;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      const bool adjacent = pairing == RopePairing::adjacent;
+      const A far = exchange(x.at[i], kLanes / 2), other = adjacent ? x.at[i ^ 1] : far;
+      const bool second = adjacent ? i % 2 == 1 : column >= kHalf;
+      y.at[i] = second ? x.at[i] * angles.cos[i] + other * angles.sin[i]
+                       : x.at[i] * angles.cos[i] - other * angles.sin[i];
+    }
+    return y;
+  }
+};
+
+// Puts `count` sums of a query's column together: sums(i) gives the i-th.
+template <class A>
+struct Total {
+  A maximum = -INFINITY, sum = 0, o = 0;
+
+  template <class Sums, class F>
+  static __device__ Total of(int count, int query, int column, F&& sums) {
+    Total total;
+    for (int i = 0; i < count; ++i) {
+      total.maximum = fmax(total.maximum, static_cast<const Sums*>(sums(i))->maximum[query]);
+    }
+    if (total.maximum == -INFINITY) return total;
+    for (int i = 0; i < count; ++i) {
+      const Sums* part = sums(i);
+      const A factor = exponential_of_score(part->maximum[query] - total.maximum);
+      total.sum += factor * part->sum[query];
+      total.o += factor * part->o[query][column];
+    }
+    return total;
+  }
+};
+
+template <class T, int kLanes, int kQueries>
+__global__ void __launch_bounds__(kThreads, 1)
+    attend_to_cache(const __grid_constant__ CachedAttention<T> p) {
+#if __CUDA_ARCH__ >= 900
+  using A = Accumulator<T>;
+  using Lane = HeadLane<T, kLanes>;
+  constexpr int kColumns = Lane::kColumns, kHead = Lane::kHead;
+  constexpr int kGroups = kWarp / kLanes, kStep = kWarps * kGroups;
+  constexpr int kAhead = kQueries <= 4 ? 4 : 2;  // keys of a lane that are on their way together
+  using Memory = BlockMemory<A, kQueries, kHead>;
+  extern __shared__ uint4 memory[];
+  Memory& shared = *reinterpret_cast<Memory*>(memory);
+  const cg::cluster_group cluster = cg::this_cluster();
+  const int part = static_cast<int>(cluster.block_rank());
+  const int warp = threadIdx.x / kWarp, group = threadIdx.x / kLanes;
+  const Lane lane;
+  const QkNormRope& o = p.options;
+  const int64_t b = blockIdx.z, kv_head = blockIdx.y;
+  const int queries = static_cast<int>(o.heads / o.kv_heads);
+  let_next_begin();
+
+  // The share of the keys that are held.
+  const int capacity = static_cast<int>(p.capacity);
+  const int held = min(p.start[b], capacity);
+  const bool adds = p.added[b] > 0 && held < capacity;
+  const int each = static_cast<int>(ceil_div(held, kBlocks));
+  const int begin = min(part * each, held), end = min(begin + each, held);
+  const int64_t key_stride = o.kv_heads * kHead;
+  const int64_t table = b * p.capacity * key_stride + kv_head * kHead + lane.column;
+  const T *const keys = p.keys + table, *const values = p.values + table;
+  Pack<T> key[kAhead] = {}, value[kAhead] = {};
+  const auto load = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int j = first + i * kStep + group;
+      if (j >= end) continue;
+      key[i] = load_pack_streaming(keys + j * key_stride);
+      value[i] = load_pack_streaming(values + j * key_stride);
+    }
+  };
+  load(begin);
+  const T* const weight = warp < kKeyWarp ? p.q_weight : p.k_weight;
+  const Pack<T> weights = weight ? load_pack_constant(weight + lane.column) : Pack<T>{};
+  const auto angles = lane.angles(p, min(held, capacity - 1));
+
+  await_kernels_before();
+  // The token's heads: the queries and, in the block that has the last keys, the key and the value.
+  const bool last = part == kBlocks - 1;
+  const T* const token = p.packed + b * p.packed_stride + lane.column;
+  if (warp < queries || (last && (warp == kKeyWarp || warp == kValueWarp))) {
+    const int64_t head = warp < kKeyWarp    ? kv_head * queries + warp
+                         : warp == kKeyWarp ? o.heads + kv_head
+                                            : o.heads + o.kv_heads + kv_head;
+    Values<T> x = values_of(load_pack_shared(token + head * kHead));
+    if (warp != kValueWarp) {
+      if (weight) x = lane.normed(x, weights, o.eps);
+      if (p.cos) x = lane.turned(x, angles, o.pairing);
+    }
+    const Pack<T> rounded = pack_of<T>(x);
+    x = values_of(rounded);
+    if (group % kGroups == 0) {
+      A* const to = warp < kKeyWarp ? shared.q[warp] : warp == kKeyWarp ? shared.key : shared.value;
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) to[lane.column + i] = x.at[i];
+      T* const cache = warp == kKeyWarp ? p.keys : p.values;
+      if (adds && warp >= kKeyWarp) store_pack(cache + table + held * key_stride, rounded);
+    }
+  }
+  __syncthreads();
+
+  const A scale = ::rsqrt(A(kHead)) * kScoreUnit<A>;
+  const auto score_of = [&](int r, const Values<T>& k) {
+    A dot = 0;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) dot += shared.q[r][lane.column + c] * k.at[c];
+    return warp_reduce<kLanes>(dot, Add()) * scale;
+  };
+  RunningSoftmax<A, kColumns> row[kQueries];
+  for (int first = begin; first < end; first += kStep * kAhead) {
+    if (first > begin) load(first);
+#pragma unroll
+    for (int r = 0; r < kQueries; ++r) {
+      if (r >= queries) break;
+      A score[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const A s = score_of(r, values_of(key[i]));
+        score[i] = first + i * kStep + group < end ? s : -INFINITY;
+      }
+      row[r].add(score, value);
+    }
+  }
+  if (last && adds && warp == 0) {  // the token's own key, for the first group of lanes
+    Values<T> k, v;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      k.at[c] = shared.key[lane.column + c];
+      v.at[c] = shared.value[lane.column + c];
+    }
+    const Pack<T> own[1] = {pack_of<T>(v)};
+#pragma unroll
+    for (int r = 0; r < kQueries; ++r) {
+      if (r >= queries) break;
+      const A s = score_of(r, k), score[1] = {group == 0 ? s : -INFINITY};
+      row[r].add(score, own);
+    }
+  }
+
+#pragma unroll
+  for (int r = 0; r < kQueries; ++r) {
+    if (r >= queries) break;
+#pragma unroll
+    for (int mask = kLanes; mask < kWarp; mask *= 2) row[r].add(row[r].of_lane(mask));
+    if (group % kGroups != 0) continue;
+    auto& sums = shared.of_warps[warp];
+    if (lane.lane == 0) {
+      sums.maximum[r] = row[r].maximum;
+      sums.sum[r] = row[r].sum;
+    }
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) sums.o[r][lane.column + c] = row[r].o[c];
+  }
+  __syncthreads();
+  using Sums = typename Memory::Sums;
+  for (int i = threadIdx.x; i < queries * kHead; i += kThreads) {
+    const int r = i / kHead, column = i % kHead;
+    const auto total =
+        Total<A>::template of<Sums>(kWarps, r, column, [&](int w) { return &shared.of_warps[w]; });
+    if (column == 0) {
+      shared.of_block.maximum[r] = total.maximum;
+      shared.of_block.sum[r] = total.sum;
+    }
+    shared.of_block.o[r][column] = total.o;
+  }
+  cluster.sync();
+  for (int i = threadIdx.x; part == 0 && i < queries * kHead; i += kThreads) {
+    const int r = i / kHead, column = i % kHead;
+    const auto total = Total<A>::template of<Sums>(kBlocks, r, column, [&](int block) {
+      return cluster.map_shared_rank(&shared.of_block, block);
+    });
+    const int64_t head = kv_head * queries + r;
+    p.o[(b * o.heads + head) * kHead + column] =
+        static_cast<T>(total.sum > 0 ? total.o / total.sum : A(0));
+  }
+  cluster.sync();  // the first block reads the others' memory
+#endif
+}
+
+template <class T, int kLanes, int kQueries>
+void attend(const Cuda& cuda, const CachedAttention<T>& p) {
+  using Memory = BlockMemory<Accumulator<T>, kQueries, HeadLane<T, kLanes>::kHead>;
+  const dim3 grid(kBlocks, static_cast<unsigned>(p.options.kv_heads),
+                  static_cast<unsigned>(p.batch));
+  const LaunchShape shape{grid, kThreads, static_cast<int64_t>(sizeof(Memory)), kBlocks};
+  XT_LAUNCH_EARLY(cuda, shape, (attend_to_cache<T, kLanes, kQueries>), p);
+}
+
+template <class T, int kLanes>
+void attend_with_queries(const Cuda& cuda, const CachedAttention<T>& p) {
+  const int64_t queries = p.options.heads / p.options.kv_heads;
+  if (queries == 1) return attend<T, kLanes, 1>(cuda, p);
+  if (queries == 2) return attend<T, kLanes, 2>(cuda, p);
+  if (queries <= 4) return attend<T, kLanes, 4>(cuda, p);
+  attend<T, kLanes, kMostQueries>(cuda, p);
+}
+
+}  // namespace
+
+template <class T>
+bool cached_attention_supports(const Cuda& cuda, const CachedAttention<T>& p) {
+  constexpr int64_t kMostKeys = int64_t{1} << 30, kMostGrid = 65535;
+  const QkNormRope& o = p.options;
+  const int64_t lanes = o.head_dim / kPackSize<T>;
+  return gpu_of(cuda).compute_capability >= 90 && o.heads / o.kv_heads <= kMostQueries &&
+         o.head_dim % kPackSize<T> == 0 && lanes >= 4 && lanes <= kWarp &&
+         (lanes & (lanes - 1)) == 0 && p.batch >= 1 && p.batch <= kMostGrid &&
+         o.kv_heads <= kMostGrid && p.capacity <= kMostKeys &&
+         fits_packs(p.packed_stride, p.packed) &&
+         fits_packs(o.head_dim, p.keys, p.values, p.q_weight, p.k_weight);
+}
+
+template <class T>
+void cached_attention_forward(const Cuda& cuda, const CachedAttention<T>& p) {
+  switch (p.options.head_dim / kPackSize<T>) {
+    case 4:
+      return attend_with_queries<T, 4>(cuda, p);
+    case 8:
+      return attend_with_queries<T, 8>(cuda, p);
+    case 16:
+      return attend_with_queries<T, 16>(cuda, p);
+    default:
+      return attend_with_queries<T, 32>(cuda, p);
+  }
+}
+
+#define XT_CACHED_ATTENTION(T)                                                     \
+  template bool cached_attention_supports(const Cuda&, const CachedAttention<T>&); \
+  template void cached_attention_forward(const Cuda&, const CachedAttention<T>&);
+XT_CACHED_ATTENTION(double)
+XT_CACHED_ATTENTION(float)
+XT_CACHED_ATTENTION(BFloat16)
+#undef XT_CACHED_ATTENTION
+
+}  // namespace xtrain

@@ -1,0 +1,57 @@
+#include <cmath>
+
+#include "ops/cached_attention_checks.h"
+#include "support/catch.h"
+#include "support/rejection.h"
+
+using namespace xtrain;
+
+// Two keys, neither normed nor turned: the softmax of two scores by hand.
+TEST_CASE("cached attention sees the keys that are held and the token's own", "[ops]") {
+  const Context ctx = cpu_context(1);
+  const auto tensor = [&](const std::vector<double>& x, const Shape& shape) {
+    return from_host(ctx, x, shape);
+  };
+  const CachedTokens cache{tensor({1, 2, 9, 9}, {1, 2, 1, 2}), tensor({10, 20, 9, 9}, {1, 2, 1, 2}),
+                           from_host(ctx, std::vector<int32_t>{1}, {1}),
+                           from_host(ctx, std::vector<int32_t>{1}, {1}),
+                           from_host(ctx, std::vector<int32_t>{2}, {1})};
+  const Tensor packed = tensor({0.5, -1, 3, 4, 30, 50}, {1, 1, 6});  // q, k, v
+  const Tensor o =
+      cached_attention(ctx, packed, Tensor(), Tensor(), QkNormRope{1, 1, 2}, nullptr, cache);
+  const double first = std::exp((0.5 * 1 - 1 * 2) / std::sqrt(2.0));
+  const double second = std::exp((0.5 * 3 - 1 * 4) / std::sqrt(2.0));
+  const std::vector<double> got = to_host<double>(ctx, o);
+  REQUIRE(got.size() == 2);
+  CHECK(std::abs(got[0] - (first * 10 + second * 30) / (first + second)) < 1e-12);
+  CHECK(std::abs(got[1] - (first * 20 + second * 50) / (first + second)) < 1e-12);
+  CHECK(to_host<double>(ctx, cache.keys) == std::vector<double>{1, 2, 3, 4});
+  CHECK(to_host<double>(ctx, cache.values) == std::vector<double>{10, 20, 30, 50});
+}
+
+TEST_CASE("cached attention refuses what does not fit", "[ops]") {
+  const Context ctx = cpu_context(1);
+  const Shape tables{1, 2, 1, 2};
+  const Tensor counts = zeros(ctx, {1}, Dtype::i32);
+  const CachedTokens cache{zeros(ctx, tables, Dtype::f32), zeros(ctx, tables, Dtype::f32), counts,
+                           counts, counts};
+  const auto refusal = [&](const Shape& packed, const QkNormRope& options, int64_t positions,
+                           const CachedTokens& tokens) {
+    const RopeTable rope = rope_table(ctx, positions, 2, 1e4, Dtype::f32);
+    return rejection([&] {
+      cached_attention(ctx, zeros(ctx, packed, Dtype::f32), Tensor(), Tensor(), options, &rope,
+                       tokens);
+    });
+  };
+  CHECK(refusal({1, 2, 6}, {1, 1, 2}, 2, cache) ==
+        "cached_attention: packed must be (1, 1, 6), one token of each row of the cache; got "
+        "(1, 2, 6)");
+  CHECK(refusal({1, 1, 6}, {1, 1, 2}, 1, cache) ==
+        "cached_attention: the table must be f32 and serve heads of 2 elements at 2 positions");
+  CHECK(refusal({1, 1, 8}, {3, 2, 2}, 2, cache) ==
+        "cached_attention: kv_heads must divide heads; got 2 and 3");
+  CachedTokens without = cache;
+  without.end = Tensor();
+  CHECK(refusal({1, 1, 6}, {1, 1, 2}, 2, without) ==
+        "cached_attention: start, added and end must be i32 of shape (1)");
+}
