@@ -1,8 +1,8 @@
 #include <cmath>
 
+#include "core/error.h"
 #include "ops/cached_attention_checks.h"
 #include "support/catch.h"
-#include "support/rejection.h"
 
 using namespace xtrain;
 
@@ -35,23 +35,21 @@ TEST_CASE("cached attention refuses what does not fit", "[ops]") {
   const Tensor counts = zeros(ctx, {1}, Dtype::i32);
   const CachedTokens cache{zeros(ctx, tables, Dtype::f32), zeros(ctx, tables, Dtype::f32), counts,
                            counts, counts};
-  const auto refusal = [&](const Shape& packed, const QkNormRope& options, int64_t positions,
-                           const CachedTokens& tokens) {
+  const auto attend = [&](const Shape& packed, const QkNormRope& options, int64_t positions,
+                          const CachedTokens& tokens) {
     const RopeTable rope = rope_table(ctx, positions, 2, 1e4, Dtype::f32);
-    return rejection([&] {
-      cached_attention(ctx, zeros(ctx, packed, Dtype::f32), Tensor(), Tensor(), options, &rope,
-                       tokens);
-    });
+    cached_attention(ctx, zeros(ctx, packed, Dtype::f32), Tensor(), Tensor(), options, &rope,
+                     tokens);
   };
-  CHECK(refusal({1, 2, 6}, {1, 1, 2}, 2, cache) ==
-        "cached_attention: packed must be (1, 1, 6), one token of each row of the cache; got "
-        "(1, 2, 6)");
-  CHECK(refusal({1, 1, 6}, {1, 1, 2}, 1, cache) ==
-        "cached_attention: the table must be f32 and serve heads of 2 elements at 2 positions");
-  CHECK(refusal({1, 1, 8}, {3, 2, 2}, 2, cache) ==
-        "cached_attention: kv_heads must divide heads; got 2 and 3");
+  CHECK_NOTHROW(attend({1, 1, 6}, {1, 1, 2}, 2, cache));
+  CHECK_THROWS_AS(attend({1, 2, 6}, {1, 1, 2}, 2, cache), Error);  // two tokens
+  CHECK_THROWS_AS(attend({1, 1, 8}, {1, 1, 2}, 2, cache), Error);
+  CHECK_THROWS_AS(attend({1, 1, 8}, {3, 2, 2}, 2, cache), Error);  // 2 does not divide 3
+  CHECK_THROWS_AS(attend({1, 1, 6}, {1, 1, 2}, 1, cache), Error);  // positions for one token
   CachedTokens without = cache;
   without.end = Tensor();
-  CHECK(refusal({1, 1, 6}, {1, 1, 2}, 2, without) ==
-        "cached_attention: start, added and end must be i32 of shape (1)");
+  CHECK_THROWS_AS(attend({1, 1, 6}, {1, 1, 2}, 2, without), Error);
+  without = cache;
+  without.values = zeros(ctx, {1, 3, 1, 2}, Dtype::f32);
+  CHECK_THROWS_AS(attend({1, 1, 6}, {1, 1, 2}, 2, without), Error);
 }
