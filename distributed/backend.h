@@ -24,6 +24,8 @@ struct ConnectOptions {
   std::string address = "127.0.0.1";  // of this host as the others reach it: a name or an IP
   // A rank that is not heard of for so long is lost: at the start and in each operation.
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+  // gloo: ranks that are all on one host exchange bytes through memory, and not over TCP.
+  bool share_memory = true;
 };
 
 // Connects this rank with all others, who find each other through the store; all ranks call this.

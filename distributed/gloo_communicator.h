@@ -1,5 +1,6 @@
 #pragma once
-// Ranks that are processes on one or more hosts and exchange bytes over TCP by Gloo.
+// Ranks that are processes on one or more hosts. They find each other by Gloo and exchange bytes
+// over its TCP connections or, where all are on one host, through shared memory.
 
 #include <memory>
 

@@ -56,22 +56,22 @@ TEST_CASE("two GPUs train a bf16 model with small buckets, the same each time",
 TEST_CASE("a GPU whose peer is gone or stalls does not wait for ever", "[distributed][multi_gpu]") {
   for (bool killed : {true, false}) {
     const auto start = std::chrono::steady_clock::now();
-    const RankResults results = run_processes(
-        Backend::nccl, 2,
-        [&](const Context& ctx, Communicator& comm) -> std::string {
-          const auto all_reduce = [&] {
-            comm.all_reduce(ctx, zeros(ctx, {100000}, Dtype::f32));
-            comm.finish(ctx);
-            ctx.queue->synchronize();
-          };
-          all_reduce();
-          if (comm.rank() == 1 && killed) raise(SIGKILL);
-          if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(8));
-          all_reduce();
-          comm.finish(ctx);
-          return "done";
-        },
-        std::chrono::seconds(4));
+    const RankResults results =
+        run_processes(Backend::nccl, 2,
+                      [&](const Context& ctx, Communicator& comm) -> std::string {
+                        const auto all_reduce = [&] {
+                          comm.all_reduce(ctx, zeros(ctx, {100000}, Dtype::f32));
+                          comm.finish(ctx);
+                          ctx.queue->synchronize();
+                        };
+                        all_reduce();
+                        if (comm.rank() == 1 && killed) raise(SIGKILL);
+                        if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(8));
+                        all_reduce();
+                        comm.finish(ctx);
+                        return "done";
+                      },
+                      {std::chrono::seconds(4)});
     CHECK(results[0].starts_with("error: nccl: "));
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
   }

@@ -147,11 +147,12 @@ RankResults run_threads(int size, const RankBody& body) {
 }
 
 RankResults run_processes(Backend backend, int size, const RankBody& body,
-                          std::chrono::milliseconds timeout) {
+                          const ProcessOptions& options) {
   const TemporaryFolder folder;
   std::vector<pid_t> children;
   for (int rank = 0; rank < size; ++rank) {
-    children.push_back(fork_rank(folder, backend, {rank, size, "127.0.0.1", timeout}, body));
+    const ConnectOptions connection{rank, size, "127.0.0.1", options.timeout, options.share_memory};
+    children.push_back(fork_rank(folder, backend, connection, body));
   }
   RankResults results;
   for (int rank = 0; rank < size; ++rank) {

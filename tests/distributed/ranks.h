@@ -17,10 +17,16 @@ using RankBody = std::function<std::string(const Context&, Communicator&)>;
 // Runs the body in one thread a rank.
 RankResults run_threads(int size, const RankBody& body);
 
+// Of processes.
+struct ProcessOptions {
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  bool share_memory = true;  // where the backend is gloo
+};
+
 // Runs the body in one process a rank, forked from this one; with NCCL on GPU `rank`, of which this
 // process must know nothing yet. A process that a signal ends gives "signal N".
 RankResults run_processes(Backend backend, int size, const RankBody& body,
-                          std::chrono::milliseconds timeout = std::chrono::seconds(30));
+                          const ProcessOptions& options = {});
 
 // Every operation on every dtype and on sizes that do not divide evenly, compared with the sums and
 // copies that must come out. Returns what is wrong, or nothing.

@@ -63,8 +63,8 @@ const std::vector<HeaderRule> kHeaderRules = {
     {"PCRE2", {"pcre2.h"}, {"train/*.cpp"}, 1},
     {"utf8proc", {"utf8proc.h"}, {"train/*.cpp"}, 1},
     {"the operating system",
-     {"dirent.h", "fcntl.h", "fnmatch.h", "glob.h", "pty.h", "sched.h", "signal.h", "sys/*",
-      "unistd.h"},
+     {"dirent.h", "fcntl.h", "fnmatch.h", "glob.h", "pty.h", "sched.h", "semaphore.h", "signal.h",
+      "sys/*", "unistd.h"},
      {"*.cpp", "tests/*"},
      kAnyNumber},
 };
