@@ -106,7 +106,7 @@ ArenaRanges DataParallel::share() const {
 // --- gradients -----------------------------------------------------------------------------------
 
 void DataParallel::grad_ready(Parameter& parameter) {
-  buckets_->ready(parameter);
+  if (options_.overlap) buckets_->ready(parameter);
 }
 
 void DataParallel::start(ArenaRange bucket) {

@@ -21,6 +21,8 @@ struct DataParallelOptions {
   // bytes, fewer digits.
   bool reduce_in_bf16 = false;
   int64_t bucket_bytes = int64_t{25} << 20;  // of gradients as they travel
+  // Buckets leave while backward goes on; else all of them when it has ended. The same bits.
+  bool overlap = true;
 };
 
 class DataParallel final : public Replica {

@@ -187,8 +187,7 @@ std::unique_ptr<Communicator> gloo_communicator(const ConnectOptions& options,
   std::unique_ptr<Exchange> exchange;
   try {
     exchange = std::make_unique<GlooExchange>(options, store);
-    if (options.share_memory)
-      exchange = over_shared_memory(std::move(exchange), options.timeout);
+    if (options.share_memory) exchange = over_shared_memory(std::move(exchange), options.timeout);
   } catch (const std::exception& error) {
     fail("gloo: rank ", options.rank, " at ", options.address,
          " cannot connect with the others: ", error.what());

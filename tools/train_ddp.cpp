@@ -43,7 +43,7 @@ void print_step(const RunConfig& run, const TrainDdpOptions& options, int ranks)
             << "gradients: summed as " << summed_as << " in buckets of " << parallel.bucket_bytes
             << " bytes";
   if (ranks > 1) std::cout << " over " << name_of(options.backend(wants_gpu(t)));
-  std::cout << "\n"
+  std::cout << (parallel.overlap ? "" : ", when backward has ended") << "\n"
             << "optimizer: "
             << (parallel.zero ? "shared out among the ranks" : "whole on each rank") << "\n";
 }

@@ -34,6 +34,8 @@ TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
                      text("MiB of gradients that travel together; ", kGpuBucketMb, " on GPUs and ",
                           kCpuBucketMb, " on CPUs unless given")))
       ->check(CLI::Range(0.001, 65536.0));
+  add(app.add_flag("--no-overlap", no_overlap_,
+                   "gradients travel when backward has ended, and take nothing from it"));
   add(app.add_option("--timeout", timeout_s_,
                      "seconds for all ranks to arrive; for a rank to be silent or to lag behind"))
       ->check(CLI::Range(0.1, 1e6))
@@ -66,6 +68,7 @@ DataParallelOptions TrainDdpOptions::parallel(bool gpu) const {
   options.reduce_in_bf16 = reduce_ == "bf16";
   options.bucket_bytes =
       static_cast<int64_t>(bucket_mb_.value_or(gpu ? kGpuBucketMb : kCpuBucketMb) * (1 << 20));
+  options.overlap = !no_overlap_;
   return options;
 }
 

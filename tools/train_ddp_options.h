@@ -38,6 +38,7 @@ class TrainDdpOptions {
   bool zero_ = false;
   std::string reduce_ = "f32";
   std::optional<double> bucket_mb_;
+  bool no_overlap_ = false;
   double timeout_s_ = 300.0;
   int max_restarts_ = 0;
   MasterChoice master_;

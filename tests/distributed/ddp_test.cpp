@@ -86,6 +86,26 @@ TEST_CASE("buckets of any size give the same bits, and so does a second run", "[
   }
 }
 
+TEST_CASE("gradients that travel when backward has ended have the same bits", "[distributed]") {
+  const TemporaryFolder folder;
+  for (bool bf16 : {false, true}) {
+    for (bool zero : {false, true}) {
+      INFO("bf16 " << bf16 << ", zero " << zero);
+      Run run;
+      run.ranks = 3;
+      run.steps = 5;
+      run.settings = {"train.grad_accum_steps=2"};
+      run.options = {zero, bf16, 16000};
+      const RankResults expected = train(run, folder.path.string());
+      run.options.overlap = false;
+      CHECK((train(run, folder.path.string()) == expected));
+#if XT_GLOO_BUILT
+      CHECK((train(run, folder.path.string(), Backend::gloo) == expected));
+#endif
+    }
+  }
+}
+
 TEST_CASE("gradients that travel as bf16 train as well", "[distributed]") {
   const TemporaryFolder folder;
   Run run;
@@ -318,6 +338,31 @@ TEST_CASE("with shared optimizer state a forward pass waits for each weight wher
   CHECK(waits_of("b") == std::vector<int64_t>{before + 2});
   CHECK(waits_of("a").empty());
   CHECK(waits_of("c") == std::vector<int64_t>{before + 3});
+}
+
+TEST_CASE("gradients leave with their bucket, or when backward has ended", "[distributed]") {
+  const Context ctx = cpu_context(1);
+  for (bool overlap : {true, false}) {
+    for (bool zero : {false, true}) {
+      INFO("overlap " << overlap << ", zero " << zero);
+      EndlessOperations communicator;
+      ThreeParameters parameters(ctx);  // in the arena: c, b, a, each a bucket
+      const int64_t elements = parameters.set.find("b")->offset;
+      DataParallel replica(ctx, communicator,
+                           {zero, false, elements * size_of(Dtype::f32), overlap});
+      replica.attach(parameters.set);
+      for (int step = 0; step < 2; ++step) {
+        parameters.set.clear_grads();
+        const int64_t before = communicator.begun();
+        for (const char* name : {"c", "b", "a"}) replica.grad_ready(*parameters.set.find(name));
+        CHECK(communicator.begun() == before + (overlap ? 3 : 0));
+        communicator.waits.clear();
+        replica.finish_grads();
+        CHECK(communicator.begun() == before + 3);
+        CHECK(communicator.waits == std::vector<int64_t>{before + 3});
+      }
+    }
+  }
 }
 
 TEST_CASE("ranks share validation tokens that do not divide evenly", "[distributed]") {
