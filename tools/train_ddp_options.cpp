@@ -36,6 +36,9 @@ TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
       ->check(CLI::Range(0.001, 65536.0));
   add(app.add_flag("--no-overlap", no_overlap_,
                    "gradients travel when backward has ended, and take nothing from it"));
+  add(app.add_option("--nccl-max-ctas", nccl_max_ctas_,
+                     "blocks (CTAs) of a GPU that NCCL takes at most; it decides unless given"))
+      ->check(CLI::Range(1, 64));
   add(app.add_option("--timeout", timeout_s_,
                      "seconds for all ranks to arrive; for a rank to be silent or to lag behind"))
       ->check(CLI::Range(0.1, 1e6))

@@ -26,6 +26,7 @@ class TrainDdpOptions {
   // InputError when it is not built.
   Backend backend(bool gpu) const;
   DataParallelOptions parallel(bool gpu) const;
+  const std::optional<int>& nccl_max_ctas() const { return nccl_max_ctas_; }
   std::chrono::milliseconds timeout() const;
   int max_restarts() const { return max_restarts_; }
   const MasterChoice& master() const { return master_; }
@@ -39,6 +40,7 @@ class TrainDdpOptions {
   std::string reduce_ = "f32";
   std::optional<double> bucket_mb_;
   bool no_overlap_ = false;
+  std::optional<int> nccl_max_ctas_;
   double timeout_s_ = 300.0;
   int max_restarts_ = 0;
   MasterChoice master_;

@@ -173,8 +173,9 @@ class TrainingRank {
       replica_ = std::make_unique<Replica>();
       return;
     }
-    const ConnectOptions connection{placement_.rank, placement_.size, rendezvous_.own_address(),
-                                    options_.timeout() + kAfterTheWatch};
+    ConnectOptions connection{placement_.rank, placement_.size, rendezvous_.own_address(),
+                              options_.timeout() + kAfterTheWatch};
+    connection.most_blocks = options_.nccl_max_ctas();
     communicator_ = connect(options_.backend(gpu), ctx_, connection, rendezvous_);
     watch(communicator_.get());
     replica_ = std::make_unique<DataParallel>(ctx_, *communicator_, options_.parallel(gpu));

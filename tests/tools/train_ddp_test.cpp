@@ -224,6 +224,7 @@ TEST_CASE("bad options of train_ddp are one line and exit code 2", "[tools]") {
       {"", "--nproc 2 --timeout 0", "--timeout"},
       {"", "--nproc 2 --bucket-mb 0", "--bucket-mb"},
       {"", "--nproc 2 --reduce f16", "--reduce"},
+      {"", "--nproc 2 --nccl-max-ctas 0", "--nccl-max-ctas"},
       {"", "--nproc 2 --master-port 65536", "--master-port"},
       {"", "--nproc 3 --set train.total_batch_size=64", "total_batch_size"},
       {"", "--nproc 2 --set train.nothing=1", "nothing"},
