@@ -44,7 +44,9 @@ class DataParallel final : public Replica {
   void parameters_updated() override;
   void gather(Tensor arena) override;
   // The host waits for collectives and watches them.
-  bool can_be_recorded() const override { return false; }
+  Recordable recordable() const override {
+    return options_.overlap ? Recordable::nothing : Recordable::gradients;
+  }
   void check_others() const override;
 
  private:

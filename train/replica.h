@@ -15,6 +15,8 @@ struct ArenaRange {
 };
 using ArenaRanges = std::vector<ArenaRange>;
 
+enum class Recordable : uint8_t { nothing, gradients, step };
+
 class Replica {
  public:
   virtual ~Replica() = default;
@@ -46,9 +48,10 @@ class Replica {
   // Makes whole what each replica's optimizer has updated in its owned ranges of an arena.
   virtual void gather(Tensor /*arena*/) {}
 
-  // Whether its part of a step is the same work on the device every time, without the host, so that
-  // the step may be recorded (core/recorder.h).
-  virtual bool can_be_recorded() const { return true; }
+  // How much of a step may be recorded (core/recorder.h), because the replica's part of it is the
+  // same work on the device every time, without the host. gradients: all before finish_grads, where
+  // grad_ready does nothing and every value has been waited for.
+  virtual Recordable recordable() const { return Recordable::step; }
 
   // After a wait for the queue: Error when another replica was lost on the way, so that what came
   // out of the work is undefined.

@@ -80,7 +80,8 @@ Trainer::Trainer(const Context& ctx, RunConfig run, Data data, Replica& replica)
   const int64_t B = run_.train.batch_size;
   loader_.emplace(ctx_, *train_windows_, state_.sequences + replica_.rank() * B, B,
                   replica_.size() * B);
-  if (run_.train.recorded && replica_.can_be_recorded() && ctx_.queue->records()) {
+  if (run_.train.recorded && replica_.recordable() != Recordable::nothing &&
+      ctx_.queue->records()) {
     recorder_.emplace(ctx_);
   }
 }
@@ -253,12 +254,18 @@ Trainer::StepUnderWay& Trainer::begin_step(const std::atomic<bool>& stop) {
 
 // With the batch in tokens_; the last one of a step ends in the update.
 void Trainer::run_micro_step(bool first, bool last) {
+  const bool updates = last && replica_.recordable() == Recordable::step;
   const auto work = [=, this](const Context& ctx) {
     add_gradients(ctx, first, last);
-    if (last) update(ctx);
+    if (updates) update(ctx);
   };
-  if (!recorder_) return work(ctx_);
-  recorder_->run(2 * first + last, [&] { work(recorder_->context()); });
+  if (recorder_) {
+    await_values();
+    recorder_->run(2 * first + last, [=, this] { work(recorder_->context()); });
+  } else {
+    work(ctx_);
+  }
+  if (last && !updates) update(ctx_);
 }
 
 void Trainer::add_gradients(const Context& ctx, bool first, bool last) {
@@ -270,12 +277,13 @@ void Trainer::add_gradients(const Context& ctx, bool first, bool last) {
   OnReady on_ready;
   if (last) on_ready = [this](Parameter& p) { replica_.grad_ready(p); };
   tape.backward(loss.sum, on_ready);
+  if (last) model_->parameters().zero_missing_grads(ctx);
 }
 
 void Trainer::update(const Context& ctx) {
+  // Recorded work has written all of them, and left no marks of it on the host.
+  for (Parameter& p : model_->parameters().list()) p.has_grad = true;
   replica_.finish_grads();
-  ParameterSet& parameters = model_->parameters();
-  parameters.zero_missing_grads(ctx);
   sum_squares(ctx);
   replica_.sum(ctx, totals_);
   const Tensor scale =

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/copy.h"
+#include "core/error.h"
 #include "distributed/parallel_run.h"
 #include "ops/arithmetic/arithmetic.h"
 #include "ops/reduce/reduce.h"
@@ -360,6 +361,97 @@ TEST_CASE("gradients leave with their bucket, or when backward has ended", "[dis
         replica.finish_grads();
         CHECK(communicator.begun() == before + 3);
         CHECK(communicator.waits == std::vector<int64_t>{before + 3});
+      }
+    }
+  }
+}
+
+namespace {
+
+// The CPU's queue, but one that records. On a GPU, recorded work runs without the host and so
+// leaves no marks in its bookkeeping, here which parameters have a gradient: only taking it down
+// does.
+class RecordingQueue final : public Queue {
+ public:
+  explicit RecordingQueue(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
+
+  void copy_in(const void* host, void* device, int64_t bytes) override {
+    queue_->copy_in(host, device, bytes);
+  }
+  void copy_out(const void* device, void* host, int64_t bytes) override {
+    queue_->copy_out(device, host, bytes);
+  }
+  std::unique_ptr<Event> record() override { return queue_->record(); }
+  void synchronize() override { queue_->synchronize(); }
+  bool records() const override { return true; }
+  std::unique_ptr<RecordedWork> record_work(const std::function<void()>& work) override {
+    return std::make_unique<Work>(*this, work);
+  }
+
+  ParameterSet* parameters = nullptr;
+  int runs = 0;  // of recorded work
+
+ private:
+  using Marks = std::vector<bool>;
+  Marks marks() const {
+    Marks result;
+    for (const Parameter& p : parameters->list()) result.push_back(p.has_grad);
+    return result;
+  }
+  void set_marks(const Marks& marks) {
+    size_t i = 0;
+    for (Parameter& p : parameters->list()) p.has_grad = marks[i++];
+  }
+
+  class Work final : public RecordedWork {
+   public:
+    Work(RecordingQueue& queue, std::function<void()> work)
+        : queue_(queue), work_(std::move(work)), marks_(queue.marks()) {}
+    void run() override {
+      const Marks before = queue_.marks();
+      queue_.set_marks(marks_);
+      work_();
+      if (runs_++ > 0) queue_.set_marks(before);
+      ++queue_.runs;
+    }
+
+   private:
+    RecordingQueue& queue_;
+    const std::function<void()> work_;
+    const Marks marks_;  // as they were when the work was taken down
+    int runs_ = 0;
+  };
+
+  const std::shared_ptr<Queue> queue_;
+};
+
+}  // namespace
+
+TEST_CASE("where gradients travel behind it, a recorded backward gives the same bits",
+          "[distributed]") {
+  const TemporaryFolder folder;
+  for (const char* micro_steps : {"1", "3"}) {
+    for (bool zero : {false, true}) {
+      INFO(micro_steps << " micro-steps, zero " << zero);
+      Run run;
+      run.steps = 5;
+      run.options = {zero, false, 16000};
+      run.settings = {std::string("train.grad_accum_steps=") + micro_steps, "model.dropout=0.1"};
+      const RankResults expected = train(run, folder.path.string());
+      for (bool overlap : {true, false}) {
+        run.options.overlap = overlap;
+        const auto body = [&](const Context& given, Communicator& communicator) {
+          Context ctx = given;
+          const auto queue = std::make_shared<RecordingQueue>(given.queue);
+          ctx.queue = queue;
+          DataParallel replica(ctx, communicator, run.options);
+          Trainer trainer(ctx, small_run(folder.path.string(), run.settings), replica);
+          queue->parameters = &trainer.model().parameters();
+          const std::string record = to_bytes(record_of(trainer, replica, ctx, run.steps));
+          check((queue->runs > 0) == !overlap, queue->runs, " runs of recorded work");
+          return record;
+        };
+        CHECK((run_threads(2, body) == expected));
       }
     }
   }

@@ -53,6 +53,26 @@ TEST_CASE("two GPUs train a bf16 model with small buckets, the same each time",
   CHECK((train(run, folder.path.string(), Backend::nccl) == results));
 }
 
+TEST_CASE("two GPUs whose gradients travel behind a recorded backward have the same bits",
+          "[distributed][multi_gpu]") {
+  const TemporaryFolder folder;
+  for (const char* dtype : {"f32", "bf16"}) {
+    for (const char* micro_steps : {"1", "3"}) {
+      for (bool zero : {false, true}) {
+        INFO(dtype << ", " << micro_steps << " micro-steps, zero " << zero);
+        Run run;
+        run.steps = 10;
+        run.settings = {"train.device=cuda", std::string("train.dtype=") + dtype,
+                        std::string("train.grad_accum_steps=") + micro_steps, "model.dropout=0.1"};
+        run.options = {zero, false, 10000};
+        const RankResults expected = train(run, folder.path.string(), Backend::nccl);
+        run.options.overlap = false;
+        CHECK((train(run, folder.path.string(), Backend::nccl) == expected));
+      }
+    }
+  }
+}
+
 TEST_CASE("a GPU whose peer is gone or stalls does not wait for ever", "[distributed][multi_gpu]") {
   for (bool killed : {true, false}) {
     const auto start = std::chrono::steady_clock::now();
