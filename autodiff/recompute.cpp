@@ -15,6 +15,7 @@ class RecomputeNode final : public Node {
     for (const Var& x : sources) {
       sources_.push_back(std::make_unique<Saved>(*this, x.value));
       on_tape_.push_back(x.tape != nullptr);
+      biased_.push_back(x.biased);
     }
   }
 
@@ -24,13 +25,18 @@ class RecomputeNode final : public Node {
     Tape tape(g.ctx());
     const std::vector<Var> inputs = inner_inputs(tape, g);
     const std::vector<Var> outputs = block_(&tape, inputs);
-    std::vector<Tensor> gradients;
-    for (size_t i = 0; i < outputs_; ++i) gradients.push_back(g.take(static_cast<int>(i)));
-    tape.backward(outputs, gradients);
+    std::vector<Tensor> gradients, column_sums;
+    for (size_t i = 0; i < outputs_; ++i) {
+      gradients.push_back(g.take(static_cast<int>(i)));
+      column_sums.push_back(g.take_column_sums(static_cast<int>(i)));
+    }
+    tape.backward(outputs, gradients, {}, column_sums);
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!inputs[i].tape) continue;
       Tensor dx = tape.grad(inputs[i]);
-      if (dx.defined()) g.give(static_cast<int>(i), std::move(dx));
+      if (dx.defined()) {
+        g.give(static_cast<int>(i), std::move(dx), tape.column_sums(inputs[i]));
+      }
     }
   }
 
@@ -47,6 +53,7 @@ class RecomputeNode final : public Node {
       }
       const int input = static_cast<int>(i);
       inputs.push_back(tape.leaf(value, g.dtype(input)));
+      inputs.back().biased = biased_[i];
       tape.preset_grad(inputs.back(), g.release(input));
     }
     return inputs;
@@ -54,7 +61,7 @@ class RecomputeNode final : public Node {
 
   Block block_;
   std::vector<std::unique_ptr<Saved>> sources_;
-  std::vector<bool> on_tape_;
+  std::vector<bool> on_tape_, biased_;
   size_t inputs_, outputs_;
 };
 
@@ -71,7 +78,9 @@ std::vector<Var> recompute(Tape* tape, const Block& block, std::span<const Var> 
   std::vector<Var> sources(inputs.begin(), inputs.end());
   for (Parameter* p : parameters) sources.push_back(tape->parameter(*p));
   auto node = std::make_unique<RecomputeNode>(block, sources, inputs.size(), outputs.size());
-  return tape->add(std::move(node), sources, std::move(outputs));
+  std::vector<Var> recorded = tape->add(std::move(node), sources, std::move(outputs));
+  for (size_t i = 0; i < results.size(); ++i) recorded[i].biased = results[i].biased;
+  return recorded;
 }
 
 }  // namespace xtrain

@@ -187,7 +187,7 @@ void Tape::backward(const Var& loss, const OnReady& on_ready) {
 }
 
 void Tape::backward(std::span<const Var> outputs, std::span<const Tensor> gradients,
-                    const OnReady& on_ready) {
+                    const OnReady& on_ready, std::span<const Tensor> column_sums) {
   check(!walked_,
         "backward: this tape has been walked and its nodes freed; record the forward again");
   check(outputs.size() == gradients.size(), "backward: ", outputs.size(), " outputs need as many ",
@@ -195,7 +195,7 @@ void Tape::backward(std::span<const Var> outputs, std::span<const Tensor> gradie
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].tape && gradients[i].defined()) {
       check(outputs[i].tape == this, "backward: outputs must lie on this tape");
-      give(outputs[i].slot, gradients[i]);
+      give(outputs[i].slot, gradients[i], column_sums.empty() ? Tensor() : column_sums[i]);
     }
   }
   walked_ = true;
@@ -222,7 +222,9 @@ void Tape::pass(Entry& entry) {
   entry.node->backward(gradients);
   for (int slot : entry.outputs) {
     // A view's gradient stays until its base gathers it.
-    if (slot >= 0 && slots_[slot].base < 0) slots_[slot].grad = Tensor();
+    if (slot >= 0 && slots_[slot].base < 0) {
+      slots_[slot].grad = slots_[slot].column_sums = Tensor();
+    }
   }
 }
 
@@ -242,7 +244,7 @@ void Tape::release_use(int slot, const OnReady& on_ready) {
 
 // --- gradients -----------------------------------------------------------------------------------
 
-void Tape::give(int id, Tensor dx) {
+void Tape::give(int id, Tensor dx, Tensor column_sums) {
   Slot& slot = slots_[id];
   check(dx.shape() == slot.shape, "backward: a gradient must have its value's shape ", slot.shape,
         "; got ", dx.shape());
@@ -252,9 +254,11 @@ void Tape::give(int id, Tensor dx) {
     });
   } else if (!slot.grad.defined()) {
     slot.grad = cast(ctx_, dx, slot.dtype);
+    slot.column_sums = std::move(column_sums);
   } else {
     make_writable(slot);
     add_into(ctx_, dx, slot.grad);
+    slot.column_sums = Tensor();
   }
 }
 
@@ -268,9 +272,11 @@ void Tape::write(int id, const std::function<void(Tensor, bool)>& write) {
     Tensor target = target_for_first_write(slot);
     write(target, false);
     slots_[id].grad = target;
+    slots_[id].column_sums = Tensor();
   } else {
     make_writable(slot);
     write(slot.grad, true);
+    slot.column_sums = Tensor();
   }
 }
 
@@ -357,7 +363,7 @@ void Tape::sum_views(const std::vector<int>& views, Tensor sum) {
 }
 
 void Tape::clear_views(Slot& slot) {
-  for (int v : slot.views) slots_[v].grad = Tensor();
+  for (int v : slot.views) slots_[v].grad = slots_[v].column_sums = Tensor();
   slot.views.clear();
   slot.buffer = Tensor();
 }
@@ -369,6 +375,11 @@ Tensor Tape::take(int id) {
 Tensor Tape::grad(const Var& leaf) const {
   check(leaf.tape == this, "tape: the gradient of a value that is not on this tape was asked for");
   return slots_[leaf.slot].grad;
+}
+
+Tensor Tape::column_sums(const Var& leaf) const {
+  check(leaf.tape == this, "tape: the sums of a gradient that is not on this tape were asked for");
+  return slots_[leaf.slot].column_sums;
 }
 
 void Tape::preset_grad(const Var& leaf, Tensor grad) {
@@ -387,6 +398,11 @@ Tensor Gradients::take(int output) {
   return slot < 0 ? Tensor() : tape_.take(slot);
 }
 
+Tensor Gradients::take_column_sums(int output) {
+  const int slot = outputs_[output];
+  return slot < 0 ? Tensor() : std::move(tape_.slots_[slot].column_sums);
+}
+
 bool Gradients::wanted(int input) const {
   return inputs_[input] >= 0;
 }
@@ -395,8 +411,8 @@ Dtype Gradients::dtype(int input) const {
   return tape_.slots_[inputs_[input]].dtype;
 }
 
-void Gradients::give(int input, Tensor dx) {
-  if (wanted(input)) tape_.give(inputs_[input], std::move(dx));
+void Gradients::give(int input, Tensor dx, Tensor column_sums) {
+  if (wanted(input)) tape_.give(inputs_[input], std::move(dx), std::move(column_sums));
 }
 
 void Gradients::write(int input, const std::function<void(Tensor, bool)>& write) {

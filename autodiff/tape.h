@@ -28,6 +28,10 @@ struct Var {
   Tensor value;
   Tape* tape = nullptr;
   int slot = -1;
+  // Whether a bias over the last dimension was added to it at last. That bias's gradient is the sum
+  // of this value's gradient over all other dimensions, so whoever computes the latter may form the
+  // sum on the way (Gradients::give) and spare it a walk of its own.
+  bool biased = false;
 
   Var() = default;
   Var(Tensor v) : value(std::move(v)) {}  // NOLINT: a Tensor is a Var that needs no gradient
@@ -73,6 +77,10 @@ class Gradients {
   // takes it out of its slot: when take(i).is_sole_holder(), it may be overwritten.
   Tensor take(int output);
 
+  // Where whoever gave that gradient knew them, and nothing was added to it: [n, C], whose sum over
+  // n is the gradient's over all but its last dimension, C. Else undefined.
+  Tensor take_column_sums(int output);
+
   // Whether d(loss)/d(input) is needed by anything; when not, computing it is a waste.
   bool wanted(int input) const;
 
@@ -80,8 +88,9 @@ class Gradients {
   Dtype dtype(int input) const;
 
   // Adds dx to the input's gradient. dx has the input's shape, any strides and floating dtype; it
-  // may be shared with other slots and is never written after this.
-  void give(int input, Tensor dx);
+  // may be shared with other slots and is never written after this. column_sums, where defined, are
+  // those of dx as take_column_sums has them, in the accumulator's dtype.
+  void give(int input, Tensor dx, Tensor column_sums = {});
 
   // Calls write(target, accumulate) to set (accumulate false) or add to the input's gradient in
   // place. target has the input's shape; it may be strided. Its dtype is the input's, but f32 for a
@@ -162,11 +171,14 @@ class Tape {
   // Walks the tape from the loss (one element, gradient 1) or from several outputs with their
   // gradients (same shapes). A tape can be walked once.
   void backward(const Var& loss, const OnReady& on_ready = {});
+  // `column_sums` are none, or one a gradient, defined or not, as Gradients has them.
   void backward(std::span<const Var> outputs, std::span<const Tensor> gradients,
-                const OnReady& on_ready = {});
+                const OnReady& on_ready = {}, std::span<const Tensor> column_sums = {});
 
   // The gradient of a leaf after backward; undefined when the loss does not depend on it.
   Tensor grad(const Var& leaf) const;
+  // What is known of its sums, as Gradients::take_column_sums has them.
+  Tensor column_sums(const Var& leaf) const;
   // Gives a leaf a gradient to which backward adds.
   void preset_grad(const Var& leaf, Tensor grad);
 
@@ -184,7 +196,8 @@ class Tape {
     Parameter* parameter = nullptr;  // its grad is this slot's gradient
     int uses = 0;                    // recorded uses whose nodes have not been passed yet
 
-    Tensor grad;  // undefined: empty
+    Tensor grad;         // undefined: empty
+    Tensor column_sums;  // of grad, or undefined
 
     // A view's gradient is a region of its base's. The base lends regions of one buffer to its
     // views as long as they do not overlap; a view that gets none keeps a gradient of its own.
@@ -205,7 +218,7 @@ class Tape {
   void pass(Entry& entry);
   void release_use(int slot, const OnReady& on_ready);
 
-  void give(int slot, Tensor dx);
+  void give(int slot, Tensor dx, Tensor column_sums = {});
   void write(int slot, const std::function<void(Tensor, bool)>& write);
   Tensor target_for_first_write(Slot& slot);
   Tensor claim_region(Slot& slot);

@@ -31,8 +31,8 @@ constexpr std::pair<std::string_view, KernelKind> kKinds[] = {
     {"backward_tokens", KernelKind::norms},
     {"turn_heads", KernelKind::norms},
     {"fill_angles", KernelKind::norms},
-    // Sums over tokens: of the norms' partial sums in the type they come in, of a bias gradient in
-    // two rounds by way of a wider one.
+    // Sums over tokens: of the partial sums of norms and activations in the type they come in, of a
+    // bias gradient in two rounds by way of a wider one.
     {"sum_columns_of_pieces<float, float>", KernelKind::norms},
     {"sum_columns_of_pieces<double, double>", KernelKind::norms},
     {"sum_columns_of_pieces", KernelKind::bias_gradients},
@@ -83,13 +83,13 @@ double activation_columns(const ModelConfig& m) {
   return moved * static_cast<double>(m.num_hidden_layers * m.intermediate_size);
 }
 
+// Of gradients that do not bring their sums.
 double bias_columns(const ModelConfig& m) {
-  const double ups = m.activation == MlpKind::swiglu ? 2 : 1;
   double columns = 0.0;
   if (m.attention_bias) columns += query_width(m) + 2 * key_width(m);
-  if (m.attention_output_bias) columns += static_cast<double>(m.hidden_size);
-  if (m.mlp_bias)
-    columns += ups * static_cast<double>(m.intermediate_size) + static_cast<double>(m.hidden_size);
+  if (m.mlp_bias && m.activation == MlpKind::swiglu) {
+    columns += 2.0 * static_cast<double>(m.intermediate_size);
+  }
   return columns * static_cast<double>(m.num_hidden_layers);
 }
 

@@ -45,7 +45,9 @@ struct Work {
 //   loss            the logits are read and written once
 //   embedding       a row of the table read and written a token, its gradient read and added
 //   optimizer       gradients read twice, masters and moments read and written, values written
-//   bias gradients  what they are sums of, read once
+//   bias gradients  what they are sums of, read once: of queries, keys and values and of gate and
+//   up
+//                   projections, since the gradients behind other biases bring their sums
 using StepWork = std::array<Work, kKernelKinds>;  // by KernelKind
 StepWork work_of_step(const RunConfig& run);
 

@@ -81,6 +81,92 @@ void map_to_two(const Cuda& cuda, F f, G g, int64_t n, const T* x, const T* y, T
             (map_pairs<1, F, G, T>), f, g, packed, n, x, y, first, second);
 }
 
+// What is left of elements once they are stored.
+template <class T, int kCount>
+__device__ Elements<Accumulator<T>, kCount> as_stored(Elements<Accumulator<T>, kCount> elements) {
+  if constexpr (kCount == kPackSize<T>) {
+    return values_of(pack_of<T>(elements));
+  } else {
+#pragma unroll
+    for (auto& v : elements.at) v = static_cast<Accumulator<T>>(static_cast<T>(v));
+    return elements;
+  }
+}
+
+// map_pairs for rows of `columns` elements, which are multiples of kCount, and the sums of `first`
+// over each block of kSumRows rows, [blocks, columns]. A block has a strip of kWarp kCount columns,
+// and threadIdx.y tells its rows apart. A thread asks for kBatch rows before it writes the first,
+// which may lie where another is read.
+inline constexpr int kSumRows = 128;
+template <int kCount, class F, class G, class T>
+__global__ void __launch_bounds__(kMapThreads)
+    map_pairs_and_sum(F f, G g, int64_t rows, int64_t columns, const T* x, const T* y, T* first,
+                      T* second, Accumulator<T>* sums) {
+  using A = Accumulator<T>;
+  using Neighbours = Elements<A, kCount>;
+  constexpr int kAcross = kMapThreads / kWarp, kStrip = kWarp * kCount, kBatch = 2;
+  __shared__ Neighbours of_threads[kAcross][kWarp];
+  const int64_t strips = ceil_div(columns, kStrip);
+  const int64_t block = blockIdx.x / strips, strip = blockIdx.x % strips * kStrip;
+  const int64_t column = strip + threadIdx.x * kCount;
+  const int64_t end = column < columns ? min(rows, (block + 1) * kSumRows) : 0;
+  Neighbours sum = {};
+  for (int64_t row = block * kSumRows + threadIdx.y; row < end; row += kBatch * kAcross) {
+    Neighbours xs[kBatch], ys[kBatch];
+    const auto for_batch = [&](auto body) {
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int64_t at = row + b * kAcross;
+        if (at < end) body(b, at * columns + column);
+      }
+    };
+    for_batch([&](int b, int64_t at) {
+      xs[b] = load_elements<kCount>(x + at);
+      ys[b] = load_elements<kCount>(y + at);
+    });
+    for_batch([&](int b, int64_t at) {
+      Neighbours firsts, seconds;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        firsts.at[j] = f(xs[b].at[j], ys[b].at[j]);
+        seconds.at[j] = g(xs[b].at[j]);
+      }
+      store_elements(first + at, firsts);
+      store_elements(second + at, seconds);
+      const Neighbours terms = as_stored<T, kCount>(firsts);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) sum.at[j] += terms.at[j];
+    });
+  }
+  of_threads[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  for (int i = threadIdx.y * kWarp + threadIdx.x; i < kStrip; i += kMapThreads) {
+    A total = 0;
+#pragma unroll
+    for (int k = 0; k < kAcross; ++k) total += of_threads[k][i / kCount].at[i % kCount];
+    if (strip + i < columns) sums[block * columns + strip + i] = total;
+  }
+}
+
+template <class F, class G, class T>
+void map_to_two_and_sum(const Cuda& cuda, F f, G g, int64_t rows, int64_t columns, const T* x,
+                        const T* y, T* first, T* second, Accumulator<T>* sums) {
+  if (columns == 0) return;
+  const dim3 threads(kWarp, kMapThreads / kWarp);
+  const auto shape = [&](int count) {
+    const int64_t strips = ceil_div(columns, kWarp * count);
+    return LaunchShape{grid_for(strips * ceil_div(rows, kSumRows), 1), threads};
+  };
+  constexpr int kCount = kPackSize<T>;
+  if (fits_packs(columns, x, y, first, second)) {
+    XT_LAUNCH(cuda, shape(kCount), (map_pairs_and_sum<kCount, F, G, T>), f, g, rows, columns, x, y,
+              first, second, sums);
+  } else {
+    XT_LAUNCH(cuda, shape(1), (map_pairs_and_sum<1, F, G, T>), f, g, rows, columns, x, y, first,
+              second, sums);
+  }
+}
+
 template <class F, class A>
 struct ValueOf {
   __device__ A operator()(A x) const { return F::value(x); }
@@ -109,6 +195,14 @@ void elementwise_backward_and_value(const Cuda& cuda, F, int64_t n, const T* x, 
                                     T* y) {
   using A = Accumulator<T>;
   map_to_two(cuda, ChainRule<F, A>(), ValueOf<F, A>(), n, x, dy, dx, y);
+}
+
+// The same for rows of `columns` elements, and the sums of dx over each block of kSumRows rows.
+template <class F, class T>
+void elementwise_backward_and_sums(const Cuda& cuda, F, int64_t rows, int64_t columns, const T* x,
+                                   const T* dy, T* dx, T* y, Accumulator<T>* sums) {
+  using A = Accumulator<T>;
+  map_to_two_and_sum(cuda, ChainRule<F, A>(), ValueOf<F, A>(), rows, columns, x, dy, dx, y, sums);
 }
 
 }  // namespace xtrain

@@ -97,9 +97,21 @@ void activation_backward(const Cpu& cpu, Activation kind, int64_t n, const T* x,
   });
 }
 
-#define XT_ACTIVATION(T)                                                           \
-  template void activation_forward(const Cpu&, Activation, int64_t, const T*, T*); \
-  template void activation_backward(const Cpu&, Activation, int64_t, const T*, const T*, T*, T*);
+int64_t activation_row_blocks(const Cpu&, int64_t rows) {
+  return (rows + kSumBlock - 1) / kSumBlock;
+}
+
+template <class T>
+void activation_backward_and_sums(const Cpu& cpu, Activation kind, const ActivationRows<T>& p) {
+  with_kind(kind, [&](auto f) {
+    elementwise_backward_and_sums(cpu, f, p.rows, p.columns, p.x, p.dy, p.dx, p.y, p.sums);
+  });
+}
+
+#define XT_ACTIVATION(T)                                                                          \
+  template void activation_forward(const Cpu&, Activation, int64_t, const T*, T*);                \
+  template void activation_backward(const Cpu&, Activation, int64_t, const T*, const T*, T*, T*); \
+  template void activation_backward_and_sums(const Cpu&, Activation, const ActivationRows<T>&);
 XT_ACTIVATION(double)
 XT_ACTIVATION(float)
 XT_ACTIVATION(BFloat16)

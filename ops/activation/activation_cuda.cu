@@ -117,9 +117,21 @@ void activation_backward(const Cuda& cuda, Activation kind, int64_t n, const T* 
   });
 }
 
-#define XT_ACTIVATION(T)                                                            \
-  template void activation_forward(const Cuda&, Activation, int64_t, const T*, T*); \
-  template void activation_backward(const Cuda&, Activation, int64_t, const T*, const T*, T*, T*);
+int64_t activation_row_blocks(const Cuda&, int64_t rows) {
+  return ceil_div(rows, kSumRows);
+}
+
+template <class T>
+void activation_backward_and_sums(const Cuda& cuda, Activation kind, const ActivationRows<T>& p) {
+  with_kind<T>(kind, [&](auto f) {
+    elementwise_backward_and_sums(cuda, f, p.rows, p.columns, p.x, p.dy, p.dx, p.y, p.sums);
+  });
+}
+
+#define XT_ACTIVATION(T)                                                                           \
+  template void activation_forward(const Cuda&, Activation, int64_t, const T*, T*);                \
+  template void activation_backward(const Cuda&, Activation, int64_t, const T*, const T*, T*, T*); \
+  template void activation_backward_and_sums(const Cuda&, Activation, const ActivationRows<T>&);
 XT_ACTIVATION(double)
 XT_ACTIVATION(float)
 XT_ACTIVATION(BFloat16)

@@ -15,44 +15,61 @@ namespace xtrain {
 namespace {
 
 // The kinds of f: the value of a contiguous x, and dx with, where y is defined, that value again.
+// backward gives the column sums of dx (Gradients::give) where they are wanted and cost no walk of
+// their own.
 struct PlainActivation {
   Activation kind;
 
   const char* name() const { return "activation_linear"; }
   Tensor value(const Context& ctx, const Tensor& x) const { return activation(ctx, x, kind).value; }
-  void backward(const Context& ctx, const Tensor& x, const Tensor& dy, Tensor dx, Tensor y) const {
+  Tensor backward(const Context& ctx, const Tensor& x, const Tensor& dy, Tensor dx, Tensor y,
+                  bool sums_wanted) const {
+    Tensor sums;
     dispatch(ctx, x, name(), [&](auto device, auto scalar) {
       using T = decltype(scalar);
-      activation_backward(device, kind, x.numel(), x.data<T>(), dy.data<T>(), dx.mutable_data<T>(),
-                          mutable_data_or_null<T>(y));
+      using A = Accumulator<T>;
+      if (!sums_wanted || !y.defined()) {
+        return activation_backward(device, kind, x.numel(), x.data<T>(), dy.data<T>(),
+                                   dx.mutable_data<T>(), mutable_data_or_null<T>(y));
+      }
+      const Shape shape = rows_shape(x);
+      sums = empty(ctx, {activation_row_blocks(device, shape[0]), shape[1]}, dtype_of<A>);
+      activation_backward_and_sums(
+          device, kind,
+          ActivationRows<T>{shape[0], shape[1], x.data<T>(), dy.data<T>(), dx.mutable_data<T>(),
+                            y.mutable_data<T>(), sums.mutable_data<A>()});
     });
+    return sums;
   }
 };
 
 struct Swiglu {
   const char* name() const { return "swiglu_linear"; }
   Tensor value(const Context& ctx, const Tensor& x) const { return swiglu(ctx, x).value; }
-  void backward(const Context& ctx, const Tensor& x, const Tensor& dy, Tensor dx, Tensor y) const {
+  Tensor backward(const Context& ctx, const Tensor& x, const Tensor& dy, Tensor dx, Tensor y,
+                  bool) const {
     const Shape rows = rows_shape(dy);
     dispatch(ctx, x, name(), [&](auto device, auto scalar) {
       using T = decltype(scalar);
       swiglu_backward(device, rows[0], rows[1], x.data<T>(), dy.data<T>(), dx.mutable_data<T>(),
                       mutable_data_or_null<T>(y));
     });
+    return Tensor();
   }
 };
 
 template <class F>
 class ActivationLinearNode final : public Node {  // x, weight, bias -> y
  public:
-  ActivationLinearNode(const F& f, const Tensor& x, const Shape& hidden, const Tensor& weight)
-      : f_(f), x_(*this, x), hidden_(hidden), weight_(*this, weight) {}
+  ActivationLinearNode(const F& f, const Tensor& x, bool biased_x, const Shape& hidden,
+                       const Tensor& weight)
+      : f_(f), x_(*this, x), biased_x_(biased_x), hidden_(hidden), weight_(*this, weight) {}
   const char* name() const override { return f_.name(); }
 
   void backward(Gradients& g) override {
     const Context& ctx = g.ctx();
     const Tensor dy = as_rows(ctx, contiguous(ctx, g.take(0)));
-    give_bias_gradient(g, 2, dy);
+    give_bias_gradient(g, 2, dy, g.take_column_sums(0));
     const Tensor x = x_.release();
     if (!g.wanted(0)) {
       if (g.wanted(1)) give_weight_gradient(g, 1, dy, f_.value(ctx, x));
@@ -61,15 +78,16 @@ class ActivationLinearNode final : public Node {  // x, weight, bias -> y
     const Tensor dhidden = input_gradient(ctx, dy, *weight_, hidden_);
     const Tensor hidden = g.wanted(1) ? dhidden : Tensor();  // from here on, in the same memory
     Tensor dx = reuse_or_empty(ctx, x);
-    f_.backward(ctx, x, dhidden, dx, hidden);
-    g.give(0, std::move(dx));
+    Tensor sums = f_.backward(ctx, x, dhidden, dx, hidden, biased_x_);
+    g.give(0, std::move(dx), std::move(sums));
     if (g.wanted(1)) give_weight_gradient(g, 1, dy, hidden);
   }
 
  private:
   F f_;
   Saved x_;
-  Shape hidden_;  // of f(x)
+  bool biased_x_;  // Var::biased
+  Shape hidden_;   // of f(x)
   Saved weight_;
 };
 
@@ -78,8 +96,10 @@ Var record_activation_linear(const Context& ctx, const F& f, const Var& x, const
                              const Var& bias) {
   const Tensor input = contiguous(ctx, x.value), hidden = f.value(ctx, input);
   const Tensor y = linear_value(ctx, hidden, weight.value, bias.value);
-  return record<ActivationLinearNode<F>>({x, weight, bias}, y, f, input, hidden.shape(),
-                                         weight.value);
+  Var result = record<ActivationLinearNode<F>>({x, weight, bias}, y, f, input, x.biased,
+                                               hidden.shape(), weight.value);
+  result.biased = bias.defined();
+  return result;
 }
 
 // Whether swiglu_linear is one kernel.

@@ -6,7 +6,8 @@
 // Gradients are those of f and linear, to the bit. The projection's weight gradient is the last
 // thing that reads f(x), and is formed behind the backward of f, which reads x anyway and writes
 // f(x) again, over its gradient. So f(x) is not kept. Kept for backward: x, over which its gradient
-// is written when nobody else holds it, and weight.
+// is written when nobody else holds it, and weight. The gradient of a biased x (Var::biased) comes
+// with its column sums where f is an activation.
 
 #include "autodiff/tape.h"
 #include "ops/activation/activation.h"

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <array>
 
 #include "core/error.h"
 #include "ops/activation_linear/activation_linear.h"
+#include "ops/linear/linear.h"
 #include "ops/op_case.h"
 #include "ops/view/view.h"
 
@@ -48,6 +50,23 @@ OpCase case_of(const Sizes& s, Activation kind) {
                                 with(activation_linear), with(activation_linear_composed));
 }
 
+// x ends in a bias, whose gradient is what the activation's backward sums up on its way.
+OpCase biased_input_case(const Shape& rows, int64_t hidden, Activation kind) {
+  OpCase c = case_of({rows, hidden, 3, true}, kind);
+  c.variant += ", x with a bias";
+  Shape narrow = rows;
+  narrow.push_back(2);
+  c.inputs[0] = {.name = "before_x", .shape = narrow};
+  c.inputs.push_back({.name = "x_weight", .shape = {hidden, 2}});
+  c.inputs.push_back({.name = "x_bias", .shape = {hidden}});
+  for (OpCall* call : {&c.run, &c.twin}) {
+    *call = [plain = *call](const Context& ctx, std::span<const Var> in) {
+      return plain(ctx, std::array{linear(ctx, in[0], in[3], in[4]), in[1], in[2]});
+    };
+  }
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> activation_linear_cases() {
@@ -62,6 +81,18 @@ std::vector<OpCase> activation_linear_cases() {
   }
   for (Activation kind : {Activation::relu, Activation::silu, Activation::gelu}) {
     cases.push_back(case_of({{2, 3}, 65, 5, true}, kind));
+  }
+  // Blocks of rows, strips of columns, single elements and packs.
+  for (const auto& [rows, hidden] : {std::pair{Shape{3, 45}, int64_t{8}},
+                                     {{2, 65}, 33},
+                                     {{1}, 1},
+                                     {{7}, 1032},
+                                     {{0}, 4},
+                                     {{3}, 0}}) {
+    cases.push_back(biased_input_case(rows, hidden, Activation::gelu_tanh));
+  }
+  for (Activation kind : {Activation::silu, Activation::gelu}) {
+    cases.push_back(biased_input_case({2, 65}, 40, kind));
   }
   // The input is needed elsewhere too, so nothing may be written over it.
   OpCase shared = cases[4];

@@ -27,7 +27,7 @@ class LinearNode final : public Node {
     const Context& ctx = g.ctx();
     const Tensor dy = as_rows(ctx, contiguous(ctx, g.take(0)));
     if (g.wanted(1)) give_weight_gradient(g, 1, dy, *x_);
-    give_bias_gradient(g, 2, dy);
+    give_bias_gradient(g, 2, dy, g.take_column_sums(0));
     x_.release();  // dx, which is as large, may take its memory
     g.write(0, [&](Tensor dx, bool accumulate) { write_dx(ctx, dy, *weight_, dx, accumulate); });
   }
@@ -40,7 +40,9 @@ class LinearNode final : public Node {
 
 Var linear(const Context& ctx, const Var& x, const Var& weight, const Var& bias) {
   Tensor y = linear_value(ctx, x.value, weight.value, bias.value);
-  return record<LinearNode>({x, weight, bias}, y, x.value, weight.value);
+  Var result = record<LinearNode>({x, weight, bias}, y, x.value, weight.value);
+  result.biased = bias.defined();
+  return result;
 }
 
 }  // namespace xtrain

@@ -10,11 +10,12 @@
 namespace xtrain {
 namespace {
 
-void write_dbias(const Context& ctx, const Tensor& dy, Tensor dbias, bool accumulate) {
+// `rows` add up to dbias: those of dy, or their sums in part.
+void write_dbias(const Context& ctx, const Tensor& rows, Tensor dbias, bool accumulate) {
   Tensor sums = contiguous(ctx, dbias);
-  dispatch(ctx, dy, "linear", [&](auto device, auto scalar) {
+  dispatch(ctx, rows, "linear", [&](auto device, auto scalar) {
     using T = decltype(scalar);
-    column_sums(device, dy.size(0), dy.size(1), dy.data<T>(), accumulate,
+    column_sums(device, rows.size(0), rows.size(1), rows.data<T>(), accumulate,
                 sums.mutable_data<Accumulator<T>>());
   });
   if (!sums.shares_storage(dbias)) copy(ctx, sums, dbias);
@@ -102,9 +103,10 @@ void give_weight_gradient(Gradients& g, int input, const Tensor& dy, const Tenso
   });
 }
 
-void give_bias_gradient(Gradients& g, int input, const Tensor& dy) {
+void give_bias_gradient(Gradients& g, int input, const Tensor& dy, const Tensor& column_sums) {
+  const Tensor& rows = column_sums.defined() ? column_sums : dy;
   g.write_as(input, accumulator_dtype(dy.dtype()),
-             [&](Tensor dbias, bool accumulate) { write_dbias(g.ctx(), dy, dbias, accumulate); });
+             [&](Tensor dbias, bool accumulate) { write_dbias(g.ctx(), rows, dbias, accumulate); });
 }
 
 }  // namespace xtrain

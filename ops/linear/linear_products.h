@@ -37,6 +37,7 @@ FewRowsLinear<T> few_rows_of(const Tensor& weight, const Tensor& bias, Tensor& y
 // dy weight, in the shape of x and memory of its own.
 Tensor input_gradient(const Context& ctx, const Tensor& dy, const Tensor& weight, const Shape& x);
 void give_weight_gradient(Gradients& g, int input, const Tensor& dy, const Tensor& x);
-void give_bias_gradient(Gradients& g, int input, const Tensor& dy);
+// column_sums are those of dy as Gradients::take_column_sums has them, or undefined.
+void give_bias_gradient(Gradients& g, int input, const Tensor& dy, const Tensor& column_sums);
 
 }  // namespace xtrain

@@ -10,13 +10,13 @@ namespace {
 
 class NormNode final : public NormBase {  // x, weight, bias -> y
  public:
-  using NormBase::NormBase;
+  NormNode(NormKind kind, const NormResult& r) : NormBase(kind, r, false) {}
   const char* name() const override { return name_of(kind()); }
 
   void backward(Gradients& g) override {
     const Tensor dy = contiguous(g.ctx(), g.take(0));
-    Tensor dx = through_norm(g, dy, Tensor(), g.wanted(0), 1);
-    g.give(0, std::move(dx));
+    SumGradient d = through_norm(g, dy, Tensor(), g.wanted(0), 1);
+    g.give(0, std::move(d.dx));
   }
 };
 
@@ -26,14 +26,13 @@ class AddNormNode final : public NormBase {  // x, branch, weight, bias -> sum, 
   const char* name() const override { return "add_norm"; }
 
   void backward(Gradients& g) override {
-    Tensor dsum = g.take(0);
+    SumGradient d{g.take(0), Tensor()};
     const Tensor dnormed = contiguous(g.ctx(), g.take(1));
     if (dnormed.defined()) {
-      dsum = contiguous(g.ctx(), dsum);
-      dsum = through_norm(g, dnormed, dsum, g.wanted(0) || g.wanted(1), 2);
+      d.dx = contiguous(g.ctx(), d.dx);
+      d = through_norm(g, dnormed, d.dx, g.wanted(0) || g.wanted(1), 2);
     }
-    g.give(0, dsum);
-    g.give(1, std::move(dsum));
+    give_to_both(g, std::move(d));
   }
 };
 
@@ -56,7 +55,8 @@ AddNorm add_norm(const Context& ctx, const Var& x, const Var& branch, const Var&
   const NormResult r =
       normalize(ctx, "add_norm", x.value, branch.value, weight.value, bias.value, kind, eps);
   const Var inputs[] = {x, branch, weight, bias};
-  const std::vector<Var> outputs = record_outputs<AddNormNode>(inputs, {r.x, r.y}, kind, r);
+  const std::vector<Var> outputs =
+      record_outputs<AddNormNode>(inputs, {r.x, r.y}, kind, r, branch.biased);
   return {outputs[0], outputs[1]};
 }
 

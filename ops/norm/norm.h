@@ -42,7 +42,8 @@ struct AddNorm {
 // A residual connection and the norm behind it as one node: sum = x + branch, normed = norm(sum).
 // x and branch have one shape. Backward hands dsum + (what dnormed gives through the norm) to both
 // inputs as one tensor, written into dsum's buffer when nobody else holds that: the residual
-// gradient stays in one buffer all the way down.
+// gradient stays in one buffer all the way down. To a biased branch (Var::biased) it hands the
+// column sums as well.
 AddNorm add_norm(const Context& ctx, const Var& x, const Var& branch, const Var& weight,
                  const Var& bias, NormKind kind, double eps);
 

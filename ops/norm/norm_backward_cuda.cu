@@ -142,7 +142,7 @@ __device__ Several<typename ColumnSums<Shape>::A, 2> add_to_columns(const Shape&
   return sums;
 }
 
-template <bool kCentered, bool kRebuilds, class Shape, class T>
+template <bool kCentered, bool kRebuilds, bool kSums, class Shape, class T>
 __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
                                   resident_threads<T>(Shape::kPacks) /
                                       most_threads<T>(Shape::kPacks))
@@ -156,6 +156,7 @@ __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
     return p.weight ? values_of(Shape(p.width).load(p.weight, column)) : values;
   });
   ColumnSums<Shape> dweight(Shape(p.width), p.dweight), dbias(Shape(p.width), p.dbias);
+  ColumnSums<Shape> dx_sums(Shape(p.width), kSums ? p.dx_sums : nullptr);
   const A share = A{1} / static_cast<A>(p.width);
   RowPipeline<Shape, 3> rows(p.rows, p.width, {p.x, p.dy, p.dsum});
   auto following = saved_statistics(p, rows.following_row());
@@ -190,7 +191,13 @@ __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
 #pragma unroll
         for (int i = 0; i < kPackSize<T>; ++i) dx.at[i] += dsum.at[i];
       }
-      shape.store(p.dx + rows.start(), column, pack_of<T>(dx));
+      const Pack<T> stored = pack_of<T>(dx);
+      shape.store(p.dx + rows.start(), column, stored);
+      if constexpr (kSums) {
+        const Values<T> terms = values_of(stored);
+#pragma unroll
+        for (int i = 0; i < kPackSize<T>; ++i) dx_sums.add(pack, column, i, A{1}, terms.at[i]);
+      }
       if constexpr (kRebuilds) {
         shape.store(p.y + rows.start(), column,
                     affine_pack(shape, column, xs, p.weight, kCentered ? p.bias : nullptr));
@@ -199,17 +206,25 @@ __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
   }
   dweight.write();
   dbias.write();
+  if constexpr (kSums) dx_sums.write();
 }
 
-template <bool kCentered, bool kRebuilds, class T>
+template <bool kCentered, bool kRebuilds, bool kSums, class T>
 void launch_backward(const Cuda& cuda, const NormBackward<T>& p) {
   const bool whole = fits_packs(p.width, p.x, p.weight, p.bias, p.dy, p.dsum, p.dx, p.y);
   const RowBlock block = backward_block<T>(p.width, whole);
   const LaunchShape launch{grid_for(norm_row_blocks<T>(cuda, p.rows, p.width), 1),
                            block.threads_of_block(), pipeline_bytes(block, p.dsum ? 3 : 2)};
   with_row_shape<T>(block, [&](auto shape) {
-    XT_LAUNCH(cuda, launch, (norm_backward_rows<kCentered, kRebuilds, decltype(shape), T>), p);
+    XT_LAUNCH(cuda, launch, (norm_backward_rows<kCentered, kRebuilds, kSums, decltype(shape), T>),
+              p);
   });
+}
+
+template <bool kCentered, bool kRebuilds, class T>
+void launch_backward(const Cuda& cuda, const NormBackward<T>& p) {
+  p.dx_sums ? launch_backward<kCentered, kRebuilds, true>(cuda, p)
+            : launch_backward<kCentered, kRebuilds, false>(cuda, p);
 }
 
 }  // namespace

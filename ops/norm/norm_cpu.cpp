@@ -63,8 +63,9 @@ void add_parameter_gradients(const NormBackward<T>& p, int64_t row, Accumulator<
   }
 }
 
+// dx_sums may be null.
 template <class T>
-void input_gradient_row(const NormBackward<T>& p, int64_t row) {
+void input_gradient_row(const NormBackward<T>& p, int64_t row, Accumulator<T>* dx_sums) {
   using A = Accumulator<T>;
   const int64_t width = p.width, start = row * width;
   const T *x = p.x + start, *dy = p.dy + start, *weight = p.weight;
@@ -86,6 +87,10 @@ void input_gradient_row(const NormBackward<T>& p, int64_t row) {
     const A x_hat = (static_cast<A>(x[i]) - mean) * rstd;
     const A through_norm = rstd * (g - mean_g - x_hat * mean_gx);
     dx[i] = static_cast<T>(dsum ? static_cast<A>(dsum[i]) + through_norm : through_norm);
+  }
+  if (dx_sums) {
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) dx_sums[i] += static_cast<A>(dx[i]);
   }
   if (p.y) write_normalized(x, width, mean, rstd, weight, p.bias, p.y + start);
 }
@@ -114,9 +119,11 @@ void norm_backward(const Cpu& cpu, const NormBackward<T>& p) {
     auto* dbias = p.dbias ? p.dbias + partial : nullptr;
     if (dweight) std::fill_n(dweight, p.width, 0);
     if (dbias) std::fill_n(dbias, p.width, 0);
+    auto* dx_sums = p.dx_sums ? p.dx_sums + partial : nullptr;
+    if (dx_sums) std::fill_n(dx_sums, p.width, 0);
     for (int64_t row = begin; row < end; ++row) {
       add_parameter_gradients(p, row, dweight, dbias);
-      if (p.dx) input_gradient_row(p, row);  // last: dx or y may be dy
+      if (p.dx) input_gradient_row(p, row, dx_sums);  // last: dx or y may be dy
     }
   });
 }

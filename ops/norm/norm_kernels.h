@@ -42,9 +42,10 @@ struct NormBackward {
   // The sums over each block of rows, [norm_row_blocks, width]; null: not wanted.
   Accumulator<T>* dweight;
   Accumulator<T>* dbias;
+  Accumulator<T>* dx_sums;  // of dx as it is stored
 };
 
-// Into how many blocks norm_backward<T> cuts the rows for the gradients of weight and bias.
+// Into how many blocks norm_backward<T> cuts the rows for sums over them.
 template <class T>
 int64_t norm_row_blocks(const Cpu& cpu, int64_t rows, int64_t width);
 template <class T>

@@ -64,10 +64,11 @@ NormResult normalize(const Context& ctx, const char* op, const Tensor& x, const 
   return r;
 }
 
-Tensor NormBase::through_norm(Gradients& g, const Tensor& dy, const Tensor& dsum, bool dx_wanted,
-                              int weight_input, const Rebuilt& rebuilt) const {
+NormBase::SumGradient NormBase::through_norm(Gradients& g, const Tensor& dy, const Tensor& dsum,
+                                             bool dx_wanted, int weight_input,
+                                             const Rebuilt& rebuilt) const {
   const Context& ctx = g.ctx();
-  Tensor y = rebuilt.y, dx;
+  Tensor y = rebuilt.y, dx, column_sums;
   if (y.defined() && !dsum.defined()) {
     dx = empty_like(ctx, dy);
   } else if (y.defined() || dx_wanted) {
@@ -82,13 +83,14 @@ Tensor NormBase::through_norm(Gradients& g, const Tensor& dy, const Tensor& dsum
     for (int i : {0, 1}) {
       if (g.wanted(weight_input + i)) partial[i] = empty(ctx, blocks, dtype_of<A>);
     }
+    if (biased_branch_ && dx_wanted) column_sums = empty(ctx, blocks, dtype_of<A>);
     norm_backward(
         device,
         NormBackward<T>{kind_, rows, width, x_->data<T>(), data_or_null<T>(*weight_),
                         data_or_null<T>(rebuilt.bias), data_or_null<A>(*mean_), rstd_->data<A>(),
                         dy.data<T>(), data_or_null<T>(dsum), mutable_data_or_null<T>(dx),
                         mutable_data_or_null<T>(y), mutable_data_or_null<A>(partial[0]),
-                        mutable_data_or_null<A>(partial[1])});
+                        mutable_data_or_null<A>(partial[1]), mutable_data_or_null<A>(column_sums)});
     for (int i : {0, 1}) {
       g.write_as(weight_input + i, dtype_of<A>, [&](Tensor target, bool accumulate) {
         sum_rows(device, blocks[0], width, partial[i].data<A>(), accumulate,
@@ -96,7 +98,12 @@ Tensor NormBase::through_norm(Gradients& g, const Tensor& dy, const Tensor& dsum
       });
     }
   });
-  return dx;
+  return {dx, column_sums};
+}
+
+void NormBase::give_to_both(Gradients& g, SumGradient d) {
+  g.give(0, d.dx);
+  g.give(1, std::move(d.dx), std::move(d.column_sums));
 }
 
 }  // namespace xtrain

@@ -24,8 +24,10 @@ NormResult normalize(const Context& ctx, const char* op, const Tensor& x, const 
 
 class NormBase : public Node {
  public:
-  NormBase(NormKind kind, const NormResult& r)
+  // biased_branch: what is added to x ends in a bias (Var::biased).
+  NormBase(NormKind kind, const NormResult& r, bool biased_branch)
       : kind_(kind),
+        biased_branch_(biased_branch),
         x_(*this, r.x),
         weight_(*this, r.weight),
         mean_(*this, r.mean),
@@ -37,16 +39,25 @@ class NormBase : public Node {
     Tensor bias, y;
   };
 
+  // The gradient of what was normalised, and its column sums where the branch asks for them.
+  struct SumGradient {
+    Tensor dx, column_sums;
+  };
+
   NormKind kind() const { return kind_; }
   const Shape& shape() const { return x_->shape(); }
 
   // dsum (or nothing) plus the gradient of what was normalised, undefined when not wanted. Gives
   // the gradients of weight and bias, which are inputs `weight_input` and the one after it.
-  Tensor through_norm(Gradients& g, const Tensor& dy, const Tensor& dsum, bool dx_wanted,
-                      int weight_input, const Rebuilt& rebuilt = {}) const;
+  SumGradient through_norm(Gradients& g, const Tensor& dy, const Tensor& dsum, bool dx_wanted,
+                           int weight_input, const Rebuilt& rebuilt = {}) const;
+
+  // Of inputs 0 and 1, x and the branch.
+  static void give_to_both(Gradients& g, SumGradient d);
 
  private:
   NormKind kind_;
+  bool biased_branch_;
   Saved x_, weight_, mean_, rstd_;
 };
 

@@ -14,25 +14,25 @@ namespace {
 
 class NormLinearBase : public NormBase {
  public:
-  NormLinearBase(NormKind kind, const NormResult& r, const Tensor& weight)
-      : NormBase(kind, r), bias_(*this, r.bias), weight_(*this, weight) {}
+  NormLinearBase(NormKind kind, const NormResult& r, const Tensor& weight, bool biased_branch)
+      : NormBase(kind, r, biased_branch), bias_(*this, r.bias), weight_(*this, weight) {}
   const char* name() const override { return "norm_linear"; }
 
  protected:
-  // As through_norm, from the gradient of y. The four parameters are inputs `first` and those after
-  // it, in the order of NormLinearParameters.
-  Tensor through_linear(Gradients& g, const Tensor& dy, const Tensor& dsum, bool dx_wanted,
-                        int first) const {
+  // As through_norm, from the gradient of y, output number `output`. The four parameters are inputs
+  // `first` and those after it, in the order of NormLinearParameters.
+  SumGradient through_linear(Gradients& g, int output, const Tensor& dy, const Tensor& dsum,
+                             bool dx_wanted, int first) const {
     const Context& ctx = g.ctx();
     const Tensor rows = as_rows(ctx, contiguous(ctx, dy));
     const int weight_input = first + 2;
-    give_bias_gradient(g, first + 3, rows);
+    give_bias_gradient(g, first + 3, rows, g.take_column_sums(output));
     const Tensor dnormed = input_gradient(ctx, rows, *weight_, shape());
     if (!g.wanted(weight_input)) return through_norm(g, dnormed, dsum, dx_wanted, first);
     const Tensor normed = dnormed;  // from here on, in the same memory
-    Tensor dx = through_norm(g, dnormed, dsum, dx_wanted, first, Rebuilt{*bias_, normed});
+    SumGradient d = through_norm(g, dnormed, dsum, dx_wanted, first, Rebuilt{*bias_, normed});
     give_weight_gradient(g, weight_input, rows, normed);
-    return dx;
+    return d;
   }
 
  private:
@@ -45,8 +45,8 @@ class NormLinearNode final : public NormLinearBase {  // x, parameters -> y
 
   void backward(Gradients& g) override {
     const Tensor dy = g.take(0);
-    Tensor dx = through_linear(g, dy, Tensor(), g.wanted(0), 1);
-    g.give(0, std::move(dx));
+    SumGradient d = through_linear(g, 0, dy, Tensor(), g.wanted(0), 1);
+    g.give(0, std::move(d.dx));
   }
 };
 
@@ -55,14 +55,13 @@ class AddNormLinearNode final : public NormLinearBase {  // x, branch, parameter
   using NormLinearBase::NormLinearBase;
 
   void backward(Gradients& g) override {
-    Tensor dsum = g.take(0);
+    SumGradient d{g.take(0), Tensor()};
     const Tensor dy = g.take(1);
     if (dy.defined()) {
-      dsum = contiguous(g.ctx(), dsum);
-      dsum = through_linear(g, dy, dsum, g.wanted(0) || g.wanted(1), 2);
+      d.dx = contiguous(g.ctx(), d.dx);
+      d = through_linear(g, 1, dy, d.dx, g.wanted(0) || g.wanted(1), 2);
     }
-    g.give(0, dsum);
-    g.give(1, std::move(dsum));
+    give_to_both(g, std::move(d));
   }
 };
 
@@ -122,11 +121,16 @@ NormLinear norm_linear(const Context& ctx, const Var& x, const Var& branch,
   const Tensor y = linear_value(ctx, r.y, p.weight.value, p.bias.value);
   if (!branch.defined()) {
     const Var inputs[] = {x, p.norm_weight, p.norm_bias, p.weight, p.bias};
-    return {x, record_outputs<NormLinearNode>(inputs, {y}, kind, r, p.weight.value)[0]};
+    NormLinear result{
+        x, record_outputs<NormLinearNode>(inputs, {y}, kind, r, p.weight.value, false)[0]};
+    result.y.biased = p.bias.defined();
+    return result;
   }
   const std::vector<Var> outputs =
-      record_outputs<AddNormLinearNode>(all, {r.x, y}, kind, r, p.weight.value);
-  return {outputs[0], outputs[1]};
+      record_outputs<AddNormLinearNode>(all, {r.x, y}, kind, r, p.weight.value, branch.biased);
+  NormLinear result{outputs[0], outputs[1]};
+  result.y.biased = p.bias.defined();
+  return result;
 }
 
 NormLinear norm_linear_composed(const Context& ctx, const Var& x, const Var& branch,

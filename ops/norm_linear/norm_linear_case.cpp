@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "ops/linear/linear.h"
 #include "ops/norm_linear/norm_linear.h"
 #include "ops/op_case.h"
 
@@ -53,6 +54,40 @@ OpCase norm_linear_case(const Example& e) {
   return c;
 }
 
+// The branch ends in a bias, whose gradient is what the norm's backward sums up on its way. With
+// last_norm there is no projection behind the norm.
+OpCase biased_branch_case(NormKind kind, const Shape& shape, bool last_norm) {
+  OpCase c;
+  c.op = "norm_linear";
+  c.variant = text(name_of(kind), " ", shape, last_norm ? ", no projection" : ", out 3",
+                   ", a branch with a bias");
+  const int64_t width = shape[shape.rank() - 1];
+  Shape narrow = shape;
+  narrow[narrow.rank() - 1] = 2;
+  c.inputs = {{.name = "x", .shape = shape},
+              {.name = "before_branch", .shape = narrow},
+              {.name = "branch_weight", .shape = {width, 2}},
+              {.name = "branch_bias", .shape = {width}},
+              {.name = "norm_weight", .shape = {width}, .fill = Fill::nonzero},
+              {.name = "weight", .shape = {3, width}}};
+  c.reduction = std::max(width, numel_of(shape) / std::max<int64_t>(1, width));
+  const auto call = [=](auto add_and_norm, auto project) -> OpCall {
+    return [=](const Context& ctx, std::span<const Var> in) {
+      const Var branch = linear(ctx, in[1], in[2], in[3]);
+      if (last_norm) {
+        const AddNorm r = add_and_norm(ctx, in[0], branch, in[4], Var(), kind, kEps);
+        return std::vector<Var>{r.sum, r.normed};
+      }
+      const NormLinear r = project(ctx, in[0], branch, {in[4], Var(), in[5], Var()}, kind, kEps);
+      return std::vector<Var>{r.sum, r.y};
+    };
+  };
+  if (last_norm) c.inputs.pop_back();
+  c.run = call(add_norm, norm_linear);
+  c.twin = call(add_norm_composed, norm_linear_composed);
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> norm_linear_cases() {
@@ -77,6 +112,15 @@ std::vector<OpCase> norm_linear_cases() {
            {kLayer, {3, 4}, 0, true, true, true, true},
        }) {
     cases.push_back(norm_linear_case(e));
+  }
+  for (NormKind kind : {kLayer, kRms}) {
+    // Blocks of rows, one row of several packs a thread, rows too long for registers, no rows.
+    for (const Shape& shape : {Shape{3, 45, 8}, Shape{70, 33}, Shape{5, 264}, Shape{3, 2056},
+                               Shape{2, 4101}, Shape{0, 5}}) {
+      for (bool last_norm : {false, true}) {
+        cases.push_back(biased_branch_case(kind, shape, last_norm));
+      }
+    }
   }
   return cases;
 }

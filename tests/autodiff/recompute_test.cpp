@@ -55,6 +55,24 @@ struct Result {
 
 enum class Recompute { none, layers, nested };
 
+// y = x, and passes the gradient's column sums on, if any.
+class PassSumsNode final : public Node {
+ public:
+  explicit PassSumsNode(Tensor* taken) : taken_(taken) {}
+  const char* name() const override { return "pass_sums"; }
+  void backward(Gradients& g) override {
+    *taken_ = g.take_column_sums(0);
+    g.give(0, g.take(0), *taken_);
+  }
+
+ private:
+  Tensor* taken_;
+};
+
+Var pass_sums(const Var& x, Tensor& taken) {
+  return record<PassSumsNode>({x}, x.value, &taken);
+}
+
 Result run(Dtype dtype, Recompute level) {
   Network net(dtype);
   const Context& ctx = net.ctx;
@@ -210,4 +228,26 @@ TEST_CASE("without a tape a block just runs", "[autodiff]") {
   const Var x = ones(ctx, {2});
   CHECK(recompute(nullptr, block, std::span(&x, 1), {})[0].tape == nullptr);
   CHECK(runs == 1);
+}
+
+TEST_CASE("column sums pass into and out of a recomputed block", "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  Tape tape(ctx);
+  Var x = tape.leaf(doubles(ctx, {5.0}, {1}));
+  x.biased = true;
+  bool biased_inside = false;
+  Tensor inside;
+  const Block block = [&](Tape*, std::span<const Var> in) {
+    biased_inside = in[0].biased;
+    Var y = pass_sums(in[0], inside);
+    y.biased = true;
+    return std::vector<Var>{y};
+  };
+  const Var y = recompute(&tape, block, std::span(&x, 1), {})[0];
+  CHECK(y.biased);
+  const Tensor dy = ones(ctx, {1}), sums = doubles(ctx, {1.0, 2.0}, {2, 1});
+  tape.backward(std::span(&y, 1), std::span(&dy, 1), {}, std::span(&sums, 1));
+  CHECK(biased_inside);
+  CHECK(to_host<double>(ctx, inside) == std::vector<double>{1.0, 2.0});
+  CHECK(to_host<double>(ctx, tape.column_sums(x)) == std::vector<double>{1.0, 2.0});
 }

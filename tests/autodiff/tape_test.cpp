@@ -42,6 +42,25 @@ std::vector<Var> many(const Context& ctx, const Var& x, std::vector<bool>& given
       &given);
 }
 
+// y = x, and tells whether the gradient's column sums are known; gives 1, 2, ... as those of dx.
+class SumsNode final : public Node {
+ public:
+  explicit SumsNode(Tensor* taken) : taken_(taken) {}
+  const char* name() const override { return "sums"; }
+  void backward(Gradients& g) override {
+    *taken_ = g.take_column_sums(0);
+    const Tensor dy = g.take(0);
+    g.give(0, dy, taken_->defined() ? *taken_ : doubles(g.ctx(), {1.0, 2.0}, {2, 1}));
+  }
+
+ private:
+  Tensor* taken_;
+};
+
+Var sums_node(const Var& x, Tensor& taken) {
+  return record<SumsNode>({x}, x.value, &taken);
+}
+
 // Does not even look at its gradient.
 class IgnoreNode final : public Node {
  public:
@@ -360,4 +379,34 @@ TEST_CASE("misuse of a tape is a clean error", "[autodiff]") {
                     "backward: a gradient must have its value's shape (2); got (3)");
   CHECK_THROWS_WITH(tape.backward(std::span(&x, 1), {}),
                     "backward: 1 outputs need as many gradients; got 0");
+}
+
+TEST_CASE("column sums reach whoever takes the gradient they belong to", "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  Tape tape(ctx);
+  const Var x = tape.leaf(doubles(ctx, {5.0}, {1}));
+  Tensor last, first;
+  walk(tape, sums_node(sums_node(x, first), last), ones(ctx, {1}));
+  CHECK_FALSE(last.defined());
+  CHECK(to_host<double>(ctx, first) == Doubles{1.0, 2.0});
+  CHECK(to_host<double>(ctx, tape.column_sums(x)) == Doubles{1.0, 2.0});
+}
+
+TEST_CASE("column sums are forgotten when something else is added to the gradient", "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  for (const bool sums_come_first : {true, false}) {
+    for (const bool written : {true, false}) {
+      Tape tape(ctx);
+      const Var x = tape.leaf(doubles(ctx, {5.0}, {1}));
+      Tensor taken, unused;
+      const Var y = sums_node(x, taken);
+      const auto other = [&] { return written ? written_scale(ctx, y, 3.0) : scale(ctx, y, 3.0); };
+      // What is recorded last is walked first.
+      const Var a = sums_come_first ? other() : sums_node(y, unused);
+      const Var b = sums_come_first ? sums_node(y, unused) : other();
+      walk(tape, add(ctx, a, b), ones(ctx, {1}));
+      CHECK_FALSE(taken.defined());
+      CHECK(grad_of(tape, x) == Doubles{4.0});
+    }
+  }
 }

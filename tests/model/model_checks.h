@@ -36,14 +36,14 @@ inline void require_same_bits(const ModelValues& got, const ModelValues& expecte
   CHECK(got.gradients == expected.gradients);
 }
 
-// Checks that recompute changes no bit, with dropout, and keeps fewer bytes.
-inline void check_recompute(Context ctx, Dtype dtype) {
+// Checks that recompute changes no bit, with and without dropout, and keeps fewer bytes.
+inline void check_recompute(Context ctx, Dtype dtype, double dropout) {
   ctx.training = true;
   ctx.random.seed = 17;
   for (const auto& [name, plain] : small_models()) {
     ModelConfig config = plain;
     config.num_hidden_layers = 3;
-    config.embd_pdrop = config.resid_pdrop = config.attn_pdrop = 0.1;
+    config.embd_pdrop = config.resid_pdrop = config.attn_pdrop = dropout;
     TinyTransformer model(ctx, config, dtype);
     model.initialize(ctx, 3);
     const TokenBatch batch = random_batch(ctx, 3, 16, config.vocab_size, 9);

@@ -157,7 +157,9 @@ TEST_CASE("on the GPU, every small model's loss and gradients are the CPU's, dro
 }
 
 TEST_CASE("on the GPU, recompute gives the same bits and keeps less", "[cuda]") {
-  for (Dtype dtype : {Dtype::f32, Dtype::bf16}) check_recompute(test_cuda_context(), dtype);
+  for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (double dropout : {0.0, 0.1}) check_recompute(test_cuda_context(), dtype, dropout);
+  }
 }
 
 TEST_CASE("on the GPU, a model gives the same bits each time", "[cuda]") {

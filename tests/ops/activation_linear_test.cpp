@@ -2,6 +2,7 @@
 
 #include "core/copy.h"
 #include "ops/arithmetic/arithmetic.h"
+#include "ops/column_sums_checks.h"
 #include "ops/rebuilt_checks.h"
 #include "support/tape_nodes.h"
 
@@ -25,6 +26,10 @@ TEST_CASE("activation and linear cases", "[ops]") {
 
 TEST_CASE("an activation made again has the bits of the one that was projected", "[ops]") {
   check_activation_linear_bits(cpu_context(1));
+}
+
+TEST_CASE("gradients are summed over their rows where a bias asks for it", "[ops]") {
+  check_column_sums(cpu_context(2));
 }
 
 TEST_CASE("activation and linear keep the input and the weight only", "[ops]") {
