@@ -75,18 +75,28 @@ bool lies_by_rows(const Tensor& c) {
   return is_blas_matrix(c) && !operand(c).transposed;
 }
 
-// Whether the backend added the bias by itself.
-bool added_bias(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias,
-                Tensor c) {
+// Whether the backend added the bias by itself, and set gelu where it is defined.
+bool added_bias(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias, Tensor c,
+                Tensor gelu) {
   if (c.numel() == 0 || !lies_by_rows(c) || !bias.is_contiguous()) return false;
   const Product product = product_of(ctx, a, b, c, 1.0, 0.0);
   bool done = false;
   dispatch(ctx, a, "matmul", [&](auto device, auto scalar) {
     using T = decltype(scalar);
     done = gemm_bias_kernel(device, product.problem, product.left.data<T>(),
-                            product.right.data<T>(), bias.data<T>(), c.mutable_data<T>());
+                            product.right.data<T>(), bias.data<T>(), c.mutable_data<T>(),
+                            gelu.defined() ? gelu.mutable_data<T>() : nullptr);
   });
   return done;
+}
+
+void check_bias(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& c) {
+  check_shapes(a, b, c);
+  check(c.rank() == 2 && bias.shape() == Shape{c.size(1)},
+        "matmul: c must be a matrix and bias have shape (", c.size(-1), "); got ", c.shape(),
+        " and ", bias.shape());
+  check(bias.dtype() == c.dtype() && a.dtype() == c.dtype(), "matmul: dtypes must be equal; got ",
+        a.dtype(), " -> ", c.dtype(), " and bias ", bias.dtype());
 }
 
 }  // namespace
@@ -118,15 +128,19 @@ void gemm(const Context& ctx, const Tensor& a, const Tensor& b, Tensor c, double
 }
 
 void gemm_bias(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias, Tensor c) {
-  check_shapes(a, b, c);
-  check(c.rank() == 2 && bias.shape() == Shape{c.size(1)},
-        "matmul: c must be a matrix and bias have shape (", c.size(-1), "); got ", c.shape(),
-        " and ", bias.shape());
-  check(bias.dtype() == c.dtype() && a.dtype() == c.dtype(), "matmul: dtypes must be equal; got ",
-        a.dtype(), " -> ", c.dtype(), " and bias ", bias.dtype());
-  if (added_bias(ctx, a, b, bias, c)) return;
+  check_bias(a, b, bias, c);
+  if (added_bias(ctx, a, b, bias, c, Tensor())) return;
   copy(ctx, bias.expand(c.shape()), c);
   gemm(ctx, a, b, c, 1.0, 1.0);
+}
+
+bool gemm_bias_gelu(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias,
+                    Tensor c, Tensor gelu) {
+  check_bias(a, b, bias, c);
+  check(gelu.shape() == c.shape() && gelu.dtype() == c.dtype(),
+        "matmul: gelu must have the shape and dtype of c, ", c.shape(), " ", c.dtype(), "; got ",
+        gelu.shape(), " ", gelu.dtype());
+  return gelu.is_contiguous() && c.is_contiguous() && added_bias(ctx, a, b, bias, c, gelu);
 }
 
 }  // namespace xtrain

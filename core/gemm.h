@@ -18,4 +18,10 @@ void gemm(const Context& ctx, const Tensor& a, const Tensor& b, Tensor c, double
 // c = a b + bias for matrices, bias [N] of c's dtype added to every row. The sum rounds once.
 void gemm_bias(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias, Tensor c);
 
+// The same, and gelu of c's shape and dtype becomes gelu_tanh (activation.h) of the sum before it
+// rounds. False, and nothing is done, where the backend has no such product: cuBLASLt has one in
+// bf16.
+bool gemm_bias_gelu(const Context& ctx, const Tensor& a, const Tensor& b, const Tensor& bias,
+                    Tensor c, Tensor gelu);
+
 }  // namespace xtrain

@@ -40,13 +40,14 @@ template <class T, class Out>
 void gemm_kernel(const Cuda& cuda, const GemmProblem& problem, const T* a, const T* b, Out* c);
 
 // c = a b + bias in one go, the bias [n] added to every row, of a problem without batch dimensions;
-// alpha and beta are not looked at. False, and nothing is done, where the backend has no such way.
+// alpha and beta are not looked at. Unless gelu is null, which lies as c, it becomes gelu_tanh of
+// that. False, and nothing is done, where the backend has no such way.
 template <class T>
-bool gemm_bias_kernel(const Cpu&, const GemmProblem&, const T*, const T*, const T*, T*) {
+bool gemm_bias_kernel(const Cpu&, const GemmProblem&, const T*, const T*, const T*, T*, T*) {
   return false;
 }
 template <class T>
 bool gemm_bias_kernel(const Cuda& cuda, const GemmProblem& problem, const T* a, const T* b,
-                      const T* bias, T* c);
+                      const T* bias, T* c, T* gelu);
 
 }  // namespace xtrain

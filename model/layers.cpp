@@ -69,10 +69,11 @@ AddNorm Norm::operator()(const Pass& pass, const Residual& in) const {
   return add(pass.ctx, in.x, in.branch, scale, shift, kind, eps);
 }
 
-NormLinear Norm::project(const Pass& pass, const Residual& in, const Projection& projection) const {
+NormLinear Norm::project(const Pass& pass, const Residual& in, const Projection& projection,
+                         bool gelu_follows) const {
   const NormLinearParameters parameters{use(pass.tape, *weight), optional_use(pass, bias),
                                         use(pass.tape, *projection.weight),
-                                        optional_use(pass, projection.bias)};
+                                        optional_use(pass, projection.bias), gelu_follows};
   const auto project = pass.exec.fused ? norm_linear : norm_linear_composed;
   return project(pass.ctx, in.x, in.branch, parameters, kind, eps);
 }
@@ -160,8 +161,8 @@ Mlp::Mlp(ParameterSet& set, const std::string& name, const ModelConfig& config, 
       out(set, name + ".down_proj", config.hidden_size, config.intermediate_size, config.mlp_bias,
           out_std) {}
 
-Var Mlp::operator()(const Pass& pass, const Var& hidden) const {
-  if (pass.exec.fused) return fused(pass, hidden);
+Var Mlp::operator()(const Pass& pass, const Var& hidden, const Tensor& gelu) const {
+  if (pass.exec.fused) return fused(pass, hidden, gelu);
   const Var active = activate(pass, hidden), y = out(pass, active);
   if (pass.tape && pass.exec.recompute == RecomputeLevel::activations) {
     pass.tape->forget(active.value, hidden.value, [this, pass](const Tensor& h) {
@@ -171,13 +172,15 @@ Var Mlp::operator()(const Pass& pass, const Var& hidden) const {
   return y;
 }
 
-Var Mlp::fused(const Pass& pass, const Var& hidden) const {
+Var Mlp::fused(const Pass& pass, const Var& hidden, const Tensor& gelu) const {
   const Var weight = use(pass.tape, *out.weight), bias = optional_use(pass, out.bias);
   switch (kind) {
     case MlpKind::swiglu:
       return swiglu_linear(pass.ctx, hidden, weight, bias);
     case MlpKind::gelu:
-      return activation_linear(pass.ctx, hidden, Activation::gelu_tanh, weight, bias);
+      return gelu.defined()
+                 ? activated_linear(pass.ctx, hidden, gelu, Activation::gelu_tanh, weight, bias)
+                 : activation_linear(pass.ctx, hidden, Activation::gelu_tanh, weight, bias);
     case MlpKind::gelu_erf:
       return activation_linear(pass.ctx, hidden, Activation::gelu, weight, bias);
   }
@@ -238,8 +241,8 @@ Residual DecoderLayer::operator()(const Pass& pass, const Residual& in) const {
 
 Residual DecoderLayer::forward(const Pass& pass, const Residual& in) const {
   const Residual attended = attend(pass, in);
-  const NormLinear hidden = mlp_norm.project(pass, attended, mlp.in);
-  return {hidden.sum, dropout(pass.ctx, mlp(pass, hidden.y), mlp_dropout)};
+  const NormLinear hidden = mlp_norm.project(pass, attended, mlp.in, mlp.kind == MlpKind::gelu);
+  return {hidden.sum, dropout(pass.ctx, mlp(pass, hidden.y, hidden.gelu), mlp_dropout)};
 }
 
 Residual DecoderLayer::attend(const Pass& pass, const Residual& in) const {

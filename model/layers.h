@@ -59,8 +59,9 @@ struct Norm {
   Norm(ParameterSet& set, const std::string& name, const ModelConfig& config);
   // The residual stream with its branch added, and the norm of that.
   AddNorm operator()(const Pass& pass, const Residual& in) const;
-  // The same, and the projection of the norm.
-  NormLinear project(const Pass& pass, const Residual& in, const Projection& projection) const;
+  // The same, and the projection of the norm, which gelu_tanh may follow.
+  NormLinear project(const Pass& pass, const Residual& in, const Projection& projection,
+                     bool gelu_follows = false) const;
   void list(std::vector<Parameter*>& parameters) const;
 };
 
@@ -90,12 +91,12 @@ struct Mlp {
   Projection in, out;
 
   Mlp(ParameterSet& set, const std::string& name, const ModelConfig& config, double out_std);
-  // hidden, which `in` has made -> [B, T, C].
-  Var operator()(const Pass& pass, const Var& hidden) const;
+  // hidden, which `in` has made, and gelu_tanh of it where it is known -> [B, T, C].
+  Var operator()(const Pass& pass, const Var& hidden, const Tensor& gelu) const;
   std::vector<Parameter*> parameters() const;
 
  private:
-  Var fused(const Pass& pass, const Var& hidden) const;
+  Var fused(const Pass& pass, const Var& hidden, const Tensor& gelu) const;
   Var activate(const Pass& pass, const Var& hidden) const;
 };
 

@@ -21,10 +21,10 @@ void mma_gemm(const Cuda& cuda, const GemmProblem& problem, const BFloat16* a, c
 template <class T, class Out>
 void library_gemm(const Cuda& cuda, const GemmProblem& problem, const T* a, const T* b, Out* c,
                   bool tf32);
-// With the bias added by cuBLASLt's epilogue, as gemm_bias_kernel.
+// With the bias added, and gelu set, by cuBLASLt's epilogue, as gemm_bias_kernel.
 template <class T>
 bool library_gemm_bias(const Cuda& cuda, const GemmProblem& problem, const T* a, const T* b,
-                       const T* bias, T* c, bool tf32);
+                       const T* bias, T* c, T* gelu, bool tf32);
 
 // By a kernel that reads b once for all rows. Supported: at most 8 rows, rows of a and columns of b
 // contiguous, whole packs of 16 bytes that begin at multiples of 16 bytes.

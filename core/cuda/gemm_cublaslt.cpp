@@ -23,7 +23,7 @@ using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-Operation make_operation(const LibraryProblem& p) {
+Operation make_operation(const CudaQueue& queue, const LibraryProblem& p) {
   cublasLtMatmulDesc_t made = nullptr;
   XT_CUDA(cublasLtMatmulDescCreate(&made, p.compute, CUDA_R_32F));
   Operation operation(made);
@@ -35,6 +35,12 @@ Operation make_operation(const LibraryProblem& p) {
   if (p.bias_alignment > 0) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.result_type);
+  }
+  if (p.before_gelu_ld > 0) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.before_gelu_ld);
+    // Algorithms are offered for an address; each call brings its own, aligned as this one.
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, queue.workspace());
   }
   return operation;
 }
@@ -82,7 +88,8 @@ std::string name_of(const LibraryProblem& p) {
   return text(p.m, "x", p.n, "x", p.k, " of ", p.batches, " ", matrix(p.a), " ", matrix(p.b), " ",
               matrix(p.c), " ", type(p.operand_type), " ", type(p.result_type), " compute ",
               static_cast<int>(p.compute),
-              p.bias_alignment > 0 ? text(" bias@", p.bias_alignment) : "");
+              p.bias_alignment > 0 ? text(" bias@", p.bias_alignment) : "",
+              p.before_gelu_ld > 0 ? text(" gelu of ", p.before_gelu_ld) : "");
 }
 
 // Memory for a result that is only timed.
@@ -107,7 +114,7 @@ class CublasLtPlan {
  public:
   CublasLtPlan(const CudaQueue& queue, const LibraryProblem& p)
       : problem_(p),
-        operation_(make_operation(p)),
+        operation_(make_operation(queue, p)),
         a_(make_layout(p.operand_type, p.m, p.k, p.a, p.batches)),
         b_(make_layout(p.operand_type, p.k, p.n, p.b, p.batches)),
         c_(make_layout(p.result_type, p.m, p.n, p.c, p.batches)) {
@@ -174,6 +181,11 @@ class CublasLtPlan {
     if (call.bias) {
       XT_CUDA(cublasLtMatmulDescSetAttribute(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                              &call.bias, sizeof call.bias));
+    }
+    if (call.before_gelu) {
+      XT_CUDA(cublasLtMatmulDescSetAttribute(operation_.get(),
+                                             CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                             &call.before_gelu, sizeof call.before_gelu));
     }
     XT_CUDA(cublasLtMatmul(queue.cublas_lt(), operation_.get(), &call.alpha, call.a, a_.get(),
                            call.b, b_.get(), &call.beta, call.c, c_.get(), call.c, c_.get(),

@@ -29,6 +29,8 @@ struct LibraryProblem {
   cudaDataType_t operand_type = CUDA_R_32F, result_type = CUDA_R_32F;
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   int64_t bias_alignment = 0;  // as of a matrix; 0: no bias
+  // Of what c is the GELU of, tanh's kind, kept as well, beside a bias; 0: c is the product itself.
+  int64_t before_gelu_ld = 0;
   auto operator<=>(const LibraryProblem&) const = default;
 };
 
@@ -38,7 +40,8 @@ struct LibraryCall {
   const void *a, *b;
   float beta;
   void* c;
-  const void* bias = nullptr;  // [m], in the result's type, added to every column
+  const void* bias = nullptr;   // [m], in the result's type, added to every column
+  void* before_gelu = nullptr;  // in the result's type
 };
 
 class CublasLtPlan;

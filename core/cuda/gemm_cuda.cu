@@ -27,11 +27,12 @@ void gemm_kernel(const Cuda& cuda, const GemmProblem& p, const T* a, const T* b,
 
 template <class T>
 bool gemm_bias_kernel(const Cuda& cuda, const GemmProblem& p, const T* a, const T* b, const T* bias,
-                      T* c) {
+                      T* c, T* gelu) {
   if (cuda.ctx.gemm != GemmBackend::library && cuda.ctx.gemm != GemmBackend::library_tf32) {
     return false;
   }
-  return library_gemm_bias(cuda, p, a, b, bias, c, cuda.ctx.gemm == GemmBackend::library_tf32);
+  return library_gemm_bias(cuda, p, a, b, bias, c, gelu,
+                           cuda.ctx.gemm == GemmBackend::library_tf32);
 }
 
 template void gemm_kernel(const Cuda&, const GemmProblem&, const double*, const double*, double*);
@@ -41,10 +42,10 @@ template void gemm_kernel(const Cuda&, const GemmProblem&, const BFloat16*, cons
 template void gemm_kernel(const Cuda&, const GemmProblem&, const BFloat16*, const BFloat16*,
                           float*);
 template bool gemm_bias_kernel(const Cuda&, const GemmProblem&, const double*, const double*,
-                               const double*, double*);
+                               const double*, double*, double*);
 template bool gemm_bias_kernel(const Cuda&, const GemmProblem&, const float*, const float*,
-                               const float*, float*);
+                               const float*, float*, float*);
 template bool gemm_bias_kernel(const Cuda&, const GemmProblem&, const BFloat16*, const BFloat16*,
-                               const BFloat16*, BFloat16*);
+                               const BFloat16*, BFloat16*, BFloat16*);
 
 }  // namespace xtrain

@@ -56,6 +56,13 @@ LibraryProblem library_problem(const GemmProblem& p, int64_t batches, const int6
           rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
 }
 
+// What an epilogue writes besides the result: lines of whole 16 bytes at multiples of these.
+template <class T>
+bool fits_epilogue(int64_t ld, const T* x) {
+  return common_alignment({static_cast<int64_t>(reinterpret_cast<uintptr_t>(x)),
+                           ld * static_cast<int64_t>(sizeof(T))}) == 16;
+}
+
 void wait_if_asked(const CudaQueue& queue) {
   if (queue.waits_after_launch()) XT_CUDA(cudaStreamSynchronize(queue.stream()));
 }
@@ -108,16 +115,21 @@ void library_gemm(const Cuda& cuda, const GemmProblem& p, const T* a, const T* b
 
 template <class T>
 bool library_gemm_bias(const Cuda& cuda, const GemmProblem& p, const T* a, const T* b,
-                       const T* bias, T* c, bool tf32) {
+                       const T* bias, T* c, T* gelu, bool tf32) {
   if constexpr (std::is_same_v<T, double>) {
     return false;
   } else {
     if (p.k == 0 || few_rows_supports(p, a, b)) return false;
-    LibraryProblem library = library_problem(p, 1, {0, 0, 0}, a, b, c, tf32);
+    LibraryProblem library = library_problem(p, 1, {0, 0, 0}, a, b, gelu ? gelu : c, tf32);
     library.bias_alignment =
         common_alignment({static_cast<int64_t>(reinterpret_cast<uintptr_t>(bias))});
+    if (gelu) {
+      if (!std::is_same_v<T, BFloat16> || !fits_epilogue(p.ldc, c)) return false;
+      library.before_gelu_ld = p.ldc;
+    }
     CudaQueue& queue = queue_of(cuda);
-    if (!queue.cublas_lt_plans().run(queue, library, {1.0f, b, a, 0.0f, c, bias})) return false;
+    const LibraryCall call{1.0f, b, a, 0.0f, gelu ? gelu : c, bias, gelu ? c : nullptr};
+    if (!queue.cublas_lt_plans().run(queue, library, call)) return false;
     wait_if_asked(queue);
     return true;
   }
@@ -132,10 +144,10 @@ template void library_gemm(const Cuda&, const GemmProblem&, const BFloat16*, con
 template void library_gemm(const Cuda&, const GemmProblem&, const BFloat16*, const BFloat16*,
                            float*, bool);
 template bool library_gemm_bias(const Cuda&, const GemmProblem&, const double*, const double*,
-                                const double*, double*, bool);
+                                const double*, double*, double*, bool);
 template bool library_gemm_bias(const Cuda&, const GemmProblem&, const float*, const float*,
-                                const float*, float*, bool);
+                                const float*, float*, float*, bool);
 template bool library_gemm_bias(const Cuda&, const GemmProblem&, const BFloat16*, const BFloat16*,
-                                const BFloat16*, BFloat16*, bool);
+                                const BFloat16*, BFloat16*, BFloat16*, bool);
 
 }  // namespace xtrain

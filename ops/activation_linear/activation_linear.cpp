@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "core/copy.h"
+#include "core/error.h"
 #include "ops/activation/activation_kernels.h"
 #include "ops/activation_linear/activation_linear_kernels.h"
 #include "ops/linear/linear.h"
@@ -93,8 +94,9 @@ class ActivationLinearNode final : public Node {  // x, weight, bias -> y
 
 template <class F>
 Var record_activation_linear(const Context& ctx, const F& f, const Var& x, const Var& weight,
-                             const Var& bias) {
-  const Tensor input = contiguous(ctx, x.value), hidden = f.value(ctx, input);
+                             const Var& bias, const Tensor& activated) {
+  const Tensor input = contiguous(ctx, x.value);
+  const Tensor hidden = activated.defined() ? activated : f.value(ctx, input);
   const Tensor y = linear_value(ctx, hidden, weight.value, bias.value);
   Var result = record<ActivationLinearNode<F>>({x, weight, bias}, y, f, input, x.biased,
                                                hidden.shape(), weight.value);
@@ -133,7 +135,15 @@ Tensor few_rows_value(const Context& ctx, const Tensor& gate_up, const Tensor& w
 
 Var activation_linear(const Context& ctx, const Var& x, Activation kind, const Var& weight,
                       const Var& bias) {
-  return record_activation_linear(ctx, PlainActivation{kind}, x, weight, bias);
+  return record_activation_linear(ctx, PlainActivation{kind}, x, weight, bias, Tensor());
+}
+
+Var activated_linear(const Context& ctx, const Var& x, const Tensor& activated, Activation kind,
+                     const Var& weight, const Var& bias) {
+  check(activated.shape() == x.shape() && activated.is_contiguous(),
+        "activation_linear: f(x) must be contiguous and have the shape of x, ", x.shape(),
+        "; got shape ", activated.shape());
+  return record_activation_linear(ctx, PlainActivation{kind}, x, weight, bias, activated);
 }
 
 Var swiglu_linear(const Context& ctx, const Var& gate_up, const Var& weight, const Var& bias) {
@@ -141,7 +151,7 @@ Var swiglu_linear(const Context& ctx, const Var& gate_up, const Var& weight, con
   if (!common_tape(all) && is_one_kernel(ctx, gate_up.value, weight.value, bias.value)) {
     return few_rows_value(ctx, gate_up.value, weight.value, bias.value);
   }
-  return record_activation_linear(ctx, Swiglu{}, gate_up, weight, bias);
+  return record_activation_linear(ctx, Swiglu{}, gate_up, weight, bias, Tensor());
 }
 
 Var activation_linear_composed(const Context& ctx, const Var& x, Activation kind, const Var& weight,

@@ -18,6 +18,11 @@ namespace xtrain {
 Var activation_linear(const Context& ctx, const Var& x, Activation kind, const Var& weight,
                       const Var& bias);
 
+// The same where f(x) is known: contiguous, of x before it was rounded perhaps. Backward makes it
+// again from x itself.
+Var activated_linear(const Context& ctx, const Var& x, const Tensor& activated, Activation kind,
+                     const Var& weight, const Var& bias);
+
 // gate_up [..., 2F], the rest as above. Errors are those of swiglu and linear.
 Var swiglu_linear(const Context& ctx, const Var& gate_up, const Var& weight, const Var& bias);
 

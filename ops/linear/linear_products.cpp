@@ -90,6 +90,19 @@ Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, c
   return y;
 }
 
+LinearGelu linear_gelu_value(const Context& ctx, const Tensor& x, const Tensor& weight,
+                             const Tensor& bias) {
+  if (!bias.defined() || x.dtype() != Dtype::bf16) return {linear_value(ctx, x, weight, bias), {}};
+  check_linear(x, weight, bias);
+  Shape shape = x.shape();
+  shape[shape.rank() - 1] = weight.size(0);
+  const LinearGelu r{empty(ctx, shape, x.dtype()), empty(ctx, shape, x.dtype())};
+  const Shape rows = rows_shape(r.y);
+  const bool done = gemm_bias_gelu(ctx, as_rows(ctx, x), weight.transpose(0, 1), bias,
+                                   r.y.reshape(rows), r.gelu.reshape(rows));
+  return done ? r : LinearGelu{linear_value(ctx, x, weight, bias), {}};
+}
+
 Tensor input_gradient(const Context& ctx, const Tensor& dy, const Tensor& weight, const Shape& x) {
   const Tensor dx = empty(ctx, x, dy.dtype());
   gemm(ctx, dy, weight, dx.reshape(rows_shape(dx)));

@@ -18,6 +18,14 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
 // x weight^T + bias, checked.
 Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
+// The same for what gelu_tanh follows, with that where the product gives it in passing (of the sums
+// before they are rounded), else undefined.
+struct LinearGelu {
+  Tensor y, gelu;
+};
+LinearGelu linear_gelu_value(const Context& ctx, const Tensor& x, const Tensor& weight,
+                             const Tensor& bias);
+
 // Whether y = f(x) weight^T + bias, f(x) of shape `x`, has a kernel that computes f(x) itself and
 // reads the weight once: for 1 to 8 rows of whole packs, on a GPU, where no gradient is asked for.
 // x and what else goes into it must be contiguous and begin at multiples of 16 bytes.

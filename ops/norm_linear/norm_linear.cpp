@@ -105,7 +105,7 @@ NormLinear few_rows_value(const Context& ctx, const Tensor& x, const Tensor& bra
       norm_linear_few_rows(device, product, norm);
     }
   });
-  return {sum, y};
+  return {sum, y, Tensor()};
 }
 
 }  // namespace
@@ -118,17 +118,21 @@ NormLinear norm_linear(const Context& ctx, const Var& x, const Var& branch,
   }
   const NormResult r = normalize(ctx, "norm_linear", x.value, branch.value, p.norm_weight.value,
                                  p.norm_bias.value, kind, eps);
-  const Tensor y = linear_value(ctx, r.y, p.weight.value, p.bias.value);
+  const LinearGelu projected =
+      p.gelu_follows ? linear_gelu_value(ctx, r.y, p.weight.value, p.bias.value)
+                     : LinearGelu{linear_value(ctx, r.y, p.weight.value, p.bias.value), {}};
+  const Tensor y = projected.y;
   if (!branch.defined()) {
     const Var inputs[] = {x, p.norm_weight, p.norm_bias, p.weight, p.bias};
     NormLinear result{
-        x, record_outputs<NormLinearNode>(inputs, {y}, kind, r, p.weight.value, false)[0]};
+        x, record_outputs<NormLinearNode>(inputs, {y}, kind, r, p.weight.value, false)[0],
+        projected.gelu};
     result.y.biased = p.bias.defined();
     return result;
   }
   const std::vector<Var> outputs =
       record_outputs<AddNormLinearNode>(all, {r.x, y}, kind, r, p.weight.value, branch.biased);
-  NormLinear result{outputs[0], outputs[1]};
+  NormLinear result{outputs[0], outputs[1], projected.gelu};
   result.y.biased = p.bias.defined();
   return result;
 }
@@ -141,7 +145,7 @@ NormLinear norm_linear_composed(const Context& ctx, const Var& x, const Var& bra
   } else {
     a.normed = norm(ctx, x, p.norm_weight, p.norm_bias, kind, eps);
   }
-  return {a.sum, linear(ctx, a.normed, p.weight, p.bias)};
+  return {a.sum, linear(ctx, a.normed, p.weight, p.bias), Tensor()};
 }
 
 }  // namespace xtrain

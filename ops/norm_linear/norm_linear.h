@@ -16,10 +16,12 @@ namespace xtrain {
 struct NormLinearParameters {
   Var norm_weight, norm_bias;  // each may be undefined
   Var weight, bias;            // of the projection; bias may be undefined
+  bool gelu_follows = false;   // activation_linear with gelu_tanh will ask for gelu of y
 };
 
 struct NormLinear {
   Var sum, y;
+  Tensor gelu;  // gelu_tanh of y, where it follows and the product gives it in passing
 };
 
 // sum [..., C], y [..., out]. Without a branch, sum is x. Errors are those of norm and linear.

@@ -224,6 +224,28 @@ inline void check_bias(const Context& ctx) {
   }
 }
 
+// The GELU that a backend computes in passing is that of the sums it rounds to c. Whether it does.
+inline bool check_bias_and_gelu(const Context& ctx, const Shape& size, Dtype dtype) {
+  const int64_t m = size[0], n = size[1], k = size[2];
+  const Tensor a = random_tensor(ctx, {m, k}, dtype, 1), w = random_tensor(ctx, {n, k}, dtype, 2);
+  const Tensor bias = random_tensor(ctx, {n}, dtype, 3);
+  const Tensor c = empty(ctx, {m, n}, dtype), gelu = empty(ctx, {m, n}, dtype);
+  const Tensor plain = empty(ctx, {m, n}, dtype);
+  fill(ctx, c, std::numeric_limits<double>::quiet_NaN());
+  fill(ctx, gelu, std::numeric_limits<double>::quiet_NaN());
+  gemm_bias(ctx, a, w.transpose(0, 1), bias, plain);
+  if (!gemm_bias_gelu(ctx, a, w.transpose(0, 1), bias, c, gelu)) return false;
+  const std::vector<double> x = doubles(ctx, c), y = doubles(ctx, gelu);
+  CHECK(relative_difference(x, doubles(ctx, plain)) <= tolerance(dtype, k + 1));
+  std::vector<double> expected;
+  for (double v : x) {
+    const double u = std::sqrt(2.0 / M_PI) * (v + 0.044715 * v * v * v);
+    expected.push_back(0.5 * v * (1.0 + std::tanh(u)));
+  }
+  CHECK(relative_difference(y, expected) <= tolerance(dtype));
+  return true;
+}
+
 // A running bf16 sum would stop at 256.
 inline void check_bf16_sums_in_f32(const Context& ctx) {
   const Tensor ones =

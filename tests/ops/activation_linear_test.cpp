@@ -85,6 +85,27 @@ TEST_CASE("swiglu and linear skip gradients that nothing needs", "[ops]") {
   CHECK_FALSE(no_dweight.defined());
 }
 
+TEST_CASE("a known activation is projected as it is, and made again from x in backward", "[ops]") {
+  const Context ctx = cpu_context(1);
+  const Tensor values = from_host(ctx, std::vector<double>{0, 2, 3, -5}, {2, 2});
+  const Tensor matrix = from_host(ctx, std::vector<double>{1, 10}, {1, 2}), dy = ones(ctx, {2, 1});
+  const auto gradients = [&](bool known) {
+    Tape tape(ctx);
+    const Var x = tape.leaf(values), weight = tape.leaf(matrix);
+    const Tensor given = ones(ctx, {2, 2});
+    const Var y = known ? activated_linear(ctx, x, given, Activation::relu, weight, Var())
+                        : activation_linear(ctx, x, Activation::relu, weight, Var());
+    CHECK(to_host<double>(ctx, y.value) ==
+          (known ? std::vector<double>{11, 11} : std::vector<double>{20, 3}));
+    tape.backward(std::span(&y, 1), std::span(&dy, 1));
+    return std::pair(to_host<double>(ctx, tape.grad(x)), to_host<double>(ctx, tape.grad(weight)));
+  };
+  CHECK(gradients(true) == gradients(false));
+  CHECK_THROWS_WITH(
+      activated_linear(ctx, values, ones(ctx, {2}), Activation::relu, matrix, Var()),
+      "activation_linear: f(x) must be contiguous and have the shape of x, (2, 2); got shape (2)");
+}
+
 TEST_CASE("activation and linear name the shapes that do not fit", "[ops]") {
   const Context ctx = cpu_context(1);
   CHECK_THROWS_WITH(
