@@ -77,6 +77,8 @@ section_memcheck() {
   export XT_TEST_CUDA=one_allocation_each
   watch memcheck ops ops_tests "$every_op"
   watch memcheck attention_wgmma ops_tests "flash attention by wgmma over a few tiles is right"
+  watch memcheck few_rows ops_tests "*of few rows on the GPU is right"
+  watch memcheck cached_attention ops_tests "cached attention on the GPU is right"
 }
 
 # watch_attention LABEL ARGUMENT...: tests of attention under racecheck, which does not follow an
