@@ -29,8 +29,8 @@ struct Context {
   GemmBackend gemm = GemmBackend::tiled;
   RandomKey random;       // dropout draws from it
   bool training = false;  // dropout acts only when true
-  // Nothing on the queue writes what ops take as weights, nor what a cache holds: kernels may read
-  // both while those before them still run.
+  // Nothing on the queue writes what ops take as weights or biases, nor what a cache holds: kernels
+  // may read these while those before them still run.
   bool weights_rest = false;
   std::shared_ptr<Allocator> allocator;
   std::shared_ptr<Allocator> host_allocator;  // memory that the queue copies from and to fastest

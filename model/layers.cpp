@@ -104,7 +104,7 @@ SelfAttention::SelfAttention(ParameterSet& set, const std::string& name, const M
 }
 
 // One further token of each row.
-Var SelfAttention::attend_to_cache(const Pass& pass, const Tensor& packed) const {
+Var SelfAttention::attend_with_cache(const Pass& pass, const Tensor& packed) const {
   const LayerCache& cache = *pass.cache;
   return cached_attention(pass.ctx, packed, optional_use(pass, q_norm).value,
                           optional_use(pass, k_norm).value,
@@ -115,7 +115,7 @@ Var SelfAttention::attend_to_cache(const Pass& pass, const Tensor& packed) const
 Var SelfAttention::operator()(const Pass& pass, const Var& packed) const {
   if (pass.cache && packed.size(1) == 1 && pass.exec.fused &&
       pass.exec.attention == AttentionKind::flash) {
-    return out(pass, attend_to_cache(pass, packed.value));
+    return out(pass, attend_with_cache(pass, packed.value));
   }
   const int64_t q_width = heads * head_dim, kv_width = kv_heads * head_dim;
   const std::vector<Var> parts = split(pass.ctx, packed, -1, {q_width + kv_width, kv_width});

@@ -82,7 +82,7 @@ struct SelfAttention {
   std::vector<Parameter*> parameters() const;
 
  private:
-  Var attend_to_cache(const Pass& pass, const Tensor& packed) const;
+  Var attend_with_cache(const Pass& pass, const Tensor& packed) const;
 };
 
 // The feed-forward branch: swiglu of a packed gate and up projection, or gelu of one projection.

@@ -37,6 +37,7 @@ constexpr std::pair<std::string_view, KernelKind> kKinds[] = {
     {"sum_columns_of_pieces<double, double>", KernelKind::norms},
     {"sum_columns_of_pieces", KernelKind::bias_gradients},
     {"sum_rows_of_pieces", KernelKind::bias_gradients},
+    {"linear_few_rows", KernelKind::products},
     {"gradients_of_rows", KernelKind::loss},
     {"losses_of_rows", KernelKind::loss},
     {"total_of_rows", KernelKind::loss},

@@ -116,7 +116,8 @@ Fields machine_fields(TrainConfig& c) {
       config_field("fused", c.exec.fused, "fat operations instead of several small ones"),
       config_field(
           "recorded", c.recorded,
-          "on a GPU, in one process: start a whole step by one call, recorded once (a CUDA graph)"),
+          "on a GPU: start a whole step by one call, recorded once (a CUDA graph); in several "
+          "processes forward and backward, with --no-overlap"),
       config_field(
           "device", c.device,
           {{DeviceChoice::any, "auto"}, {DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}},

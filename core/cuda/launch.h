@@ -37,9 +37,7 @@ inline dim3 grid_for(int64_t count, int64_t per_block) {
 
 // Whether a kernel may begin while those before it on the queue still run.
 inline bool may_begin_early(const Cuda& cuda) {
-  const CudaQueue& queue = queue_of(cuda);
-  return cuda.ctx.weights_rest && queue.gpu().compute_capability >= 90 &&
-         !queue.waits_after_launch();
+  return cuda.ctx.weights_rest && runs_sm90a(cuda) && !queue_of(cuda).waits_after_launch();
 }
 
 template <class... P>

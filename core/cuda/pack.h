@@ -41,9 +41,10 @@ __device__ Pack<T> load_pack_streaming(const T* address) {
   return pack;
 }
 
-// From the cache that all multiprocessors share: of what another kernel wrote while this one ran.
+// From the L2 cache, which all multiprocessors share: of what another kernel wrote while this one
+// ran.
 template <class T>
-__device__ Pack<T> load_pack_shared(const T* address) {
+__device__ Pack<T> load_pack_l2(const T* address) {
   Pack<T> pack;
   *reinterpret_cast<uint4*>(&pack) = __ldcg(reinterpret_cast<const uint4*>(address));
   return pack;

@@ -44,7 +44,8 @@ class CudaQueue final : public Queue {
   void throw_fault();  // Error if a kernel that is done has met a fault
   bool waits_after_launch() const { return wait_after_launch_; }
 
-  // Handles on the stream; both share the workspace, since a stream runs one kernel at a time.
+  // Handles on the stream; both share the workspace: none of their
+  // kernels is launched early, so the stream runs one of them at a time.
   cublasHandle_t cublas() const { return cublas_; }
   cublasLtHandle_t cublas_lt() const { return cublas_lt_; }
   void* workspace() const { return workspace_; }
@@ -73,6 +74,10 @@ inline cudaStream_t stream_of(const Cuda& cuda) {
 }
 inline const GpuProperties& gpu_of(const Cuda& cuda) {
   return queue_of(cuda).gpu();
+}
+// Whether this GPU runs what was compiled for sm_90a: a build for older ones has other code for it.
+inline bool runs_sm90a(const Cuda& cuda) {
+  return XT_WGMMA_BUILT && gpu_of(cuda).compute_capability == 90;
 }
 
 }  // namespace xtrain

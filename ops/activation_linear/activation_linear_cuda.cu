@@ -16,8 +16,8 @@ struct GatedRows {
     for (int r = 0; r < m; ++r) {
       const T* const gates = gate_up + 2 * r * width;
       for_staged_packs<T>(width, [&](int64_t k) {
-        const Values<T> gate = values_of(load_pack_shared(gates + k));
-        const Values<T> up = values_of(load_pack_shared(gates + width + k));
+        const Values<T> gate = values_of(load_pack_l2(gates + k));
+        const Values<T> up = values_of(load_pack_l2(gates + width + k));
         Values<T> y;
 #pragma unroll
         for (int i = 0; i < kPackSize<T>; ++i) {

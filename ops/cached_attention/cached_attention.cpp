@@ -35,19 +35,23 @@ void check_arguments(const Tensor& packed, const Tensor& q_weight, const Tensor&
         "; got ", cache.keys.dtype(), " ", cache.keys.shape(), " and ", cache.values.dtype(), " ",
         cache.values.shape());
   for (const Tensor& counts : {cache.start, cache.added, cache.end}) {
+    check(counts.defined(), kName, ": start, added and end must all be given");
     check(is_vector(counts, B, Dtype::i32), kName, ": start, added and end must be i32 of shape ",
-          Shape{B});
+          Shape{B}, "; got ", counts.dtype(), " ", counts.shape());
   }
   check(q_weight.defined() == k_weight.defined(), kName,
-        ": the weights of queries and keys must both be given or none");
+        ": the weights of queries and keys must both be given or none; got one");
   for (const Tensor& weight : {q_weight, k_weight}) {
     check(!weight.defined() || is_vector(weight, o.head_dim, packed.dtype()), kName,
-          ": a weight must be ", packed.dtype(), " of shape ", Shape{o.head_dim});
+          ": a weight must be contiguous ", packed.dtype(), " of shape ", Shape{o.head_dim},
+          "; got ", weight.dtype(), " ", weight.shape());
   }
-  check(!table || (table->head_dim() == o.head_dim && table->positions() >= tables[1] &&
-                   table->cos.dtype() == accumulator_dtype(packed.dtype())),
+  if (!table) return;
+  check(table->head_dim() == o.head_dim && table->positions() >= tables[1] &&
+            table->cos.dtype() == accumulator_dtype(packed.dtype()),
         kName, ": the table must be ", accumulator_dtype(packed.dtype()), " and serve heads of ",
-        o.head_dim, " elements at ", tables[1], " positions");
+        o.head_dim, " elements at ", tables[1], " positions; got ", table->cos.dtype(), ", ",
+        table->head_dim(), " and ", table->positions());
 }
 
 template <class T>
@@ -78,13 +82,14 @@ Tensor cached_attention(const Context& ctx, const Tensor& packed, const Tensor& 
                         const Tensor& k_weight, const QkNormRope& options, const RopeTable* table,
                         const CachedTokens& cache) {
   check_arguments(packed, q_weight, k_weight, options, table, cache);
+  const Tensor token = contiguous(ctx, packed);
   Tensor o;
-  dispatch(ctx, packed, kName, [&](auto device, auto scalar) {
+  dispatch(ctx, token, kName, [&](auto device, auto scalar) {
     using T = decltype(scalar);
     if constexpr (std::is_same_v<decltype(device), Cuda>) {
       Tensor result =
           empty(ctx, {packed.size(0), 1, options.heads * options.head_dim}, packed.dtype());
-      const auto call = kernel_call<T>(packed, q_weight, k_weight, options, table, cache, result);
+      const auto call = kernel_call<T>(token, q_weight, k_weight, options, table, cache, result);
       if (!cached_attention_supports(device, call)) return;
       cached_attention_forward(device, call);
       o = result;
@@ -92,7 +97,7 @@ Tensor cached_attention(const Context& ctx, const Tensor& packed, const Tensor& 
   });
   return o.defined()
              ? o
-             : cached_attention_composed(ctx, packed, q_weight, k_weight, options, table, cache);
+             : cached_attention_composed(ctx, token, q_weight, k_weight, options, table, cache);
 }
 
 Tensor cached_attention_composed(const Context& ctx, const Tensor& packed, const Tensor& q_weight,

@@ -115,148 +115,205 @@ struct Total {
   }
 };
 
-template <class T, int kLanes, int kQueries>
-__global__ void __launch_bounds__(kThreads, 1)
-    attend_to_cache(const __grid_constant__ CachedAttention<T> p) {
-#if __CUDA_ARCH__ >= 900
-  using A = Accumulator<T>;
-  using Lane = HeadLane<T, kLanes>;
-  constexpr int kColumns = Lane::kColumns, kHead = Lane::kHead;
-  constexpr int kGroups = kWarp / kLanes, kStep = kWarps * kGroups;
-  constexpr int kAhead = kQueries <= 4 ? 4 : 2;  // keys of a lane that are on their way together
-  using Memory = BlockMemory<A, kQueries, kHead>;
-  extern __shared__ uint4 memory[];
-  Memory& shared = *reinterpret_cast<Memory*>(memory);
-  const cg::cluster_group cluster = cg::this_cluster();
-  const int part = static_cast<int>(cluster.block_rank());
-  const int warp = threadIdx.x / kWarp, group = threadIdx.x / kLanes;
-  const Lane lane;
-  const QkNormRope& o = p.options;
-  const int64_t b = blockIdx.z, kv_head = blockIdx.y;
-  const int queries = static_cast<int>(o.heads / o.kv_heads);
-  let_next_begin();
+// A block's share of the keys that its row holds, where this thread's head lies in the caches, and
+// whether the token's own joins them.
+template <class T, int kLanes>
+struct KeyShare {
+  int held, begin, end;
+  bool adds;
+  int64_t at, stride;  // of the first key's columns, and from key to key
 
-  // The share of the keys that are held.
-  const int capacity = static_cast<int>(p.capacity);
-  const int held = min(p.start[b], capacity);
-  const bool adds = p.added[b] > 0 && held < capacity;
-  const int each = static_cast<int>(ceil_div(held, kBlocks));
-  const int begin = min(part * each, held), end = min(begin + each, held);
-  const int64_t key_stride = o.kv_heads * kHead;
-  const int64_t table = b * p.capacity * key_stride + kv_head * kHead + lane.column;
-  const T *const keys = p.keys + table, *const values = p.values + table;
+  __device__ KeyShare(const CachedAttention<T>& p, int part, const HeadLane<T, kLanes>& lane) {
+    constexpr int kHead = HeadLane<T, kLanes>::kHead;
+    const int capacity = static_cast<int>(p.capacity);
+    held = min(p.start[blockIdx.z], capacity);
+    adds = p.added[blockIdx.z] > 0 && held < capacity;
+    const int each = static_cast<int>(ceil_div(held, kBlocks));
+    begin = min(part * each, held);
+    end = min(begin + each, held);
+    stride = p.options.kv_heads * kHead;
+    at = blockIdx.z * p.capacity * stride + blockIdx.y * kHead + lane.column;
+  }
+};
+
+// kAhead keys and values of a lane that are on their way together.
+template <int kAhead, int kStep, class T, int kLanes>
+struct KeysAhead {
   Pack<T> key[kAhead] = {}, value[kAhead] = {};
-  const auto load = [&](int first) {
+
+  __device__ void load(const CachedAttention<T>& p, const KeyShare<T, kLanes>& share, int first) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int j = first + i * kStep + group;
-      if (j >= end) continue;
-      key[i] = load_pack_streaming(keys + j * key_stride);
-      value[i] = load_pack_streaming(values + j * key_stride);
+      const int j = first + i * kStep;
+      if (j >= share.end) continue;
+      key[i] = load_pack_streaming(p.keys + share.at + j * share.stride);
+      value[i] = load_pack_streaming(p.values + share.at + j * share.stride);
     }
-  };
-  load(begin);
-  const T* const weight = warp < kKeyWarp ? p.q_weight : p.k_weight;
-  const Pack<T> weights = weight ? load_pack_constant(weight + lane.column) : Pack<T>{};
-  const auto angles = lane.angles(p, min(held, capacity - 1));
+  }
+};
 
-  await_kernels_before();
-  // The token's heads: the queries and, in the block that has the last keys, the key and the value.
-  const bool last = part == kBlocks - 1;
-  const T* const token = p.packed + b * p.packed_stride + lane.column;
-  if (warp < queries || (last && (warp == kKeyWarp || warp == kValueWarp))) {
-    const int64_t head = warp < kKeyWarp    ? kv_head * queries + warp
-                         : warp == kKeyWarp ? o.heads + kv_head
-                                            : o.heads + o.kv_heads + kv_head;
-    Values<T> x = values_of(load_pack_shared(token + head * kHead));
-    if (warp != kValueWarp) {
-      if (weight) x = lane.normed(x, weights, o.eps);
-      if (p.cos) x = lane.turned(x, angles, o.pairing);
+// The token's heads into the block's memory: the queries, by a warp each, and in the block that has
+// the last keys the key and the value, which also join the cache. The constructor reads weights
+// alone.
+template <class T, int kLanes>
+class TokenHead {
+ public:
+  using Lane = HeadLane<T, kLanes>;
+
+  __device__ TokenHead(const CachedAttention<T>& p, const KeyShare<T, kLanes>& share,
+                       const Lane& lane)
+      : weight_(warp() < kKeyWarp ? p.q_weight : p.k_weight),
+        weights_(weight_ ? load_pack_constant(weight_ + lane.column) : Pack<T>{}),
+        angles_(lane.angles(p, min(share.held, static_cast<int>(p.capacity) - 1))) {}
+
+  template <class Memory>
+  __device__ void make(const CachedAttention<T>& p, const KeyShare<T, kLanes>& share,
+                       const Lane& lane, bool is_last, Memory& shared) const {
+    const QkNormRope& o = p.options;
+    const int64_t queries = o.heads / o.kv_heads, kv_head = blockIdx.y;
+    const bool is_query = warp() < queries, is_key = warp() == kKeyWarp;
+    if (!is_query && !(is_last && (is_key || warp() == kValueWarp))) return;
+    const int64_t head = is_query ? kv_head * queries + warp()
+                         : is_key ? o.heads + kv_head
+                                  : o.heads + o.kv_heads + kv_head;
+    const T* const token = p.packed + blockIdx.z * p.packed_stride + lane.column;
+    Values<T> x = values_of(load_pack_l2(token + head * Lane::kHead));
+    if (is_query || is_key) {
+      if (weight_) x = lane.normed(x, weights_, o.eps);
+      if (p.cos) x = lane.turned(x, angles_, o.pairing);
     }
     const Pack<T> rounded = pack_of<T>(x);
+    if (threadIdx.x % kWarp >= kLanes) return;  // all groups of lanes have the same
     x = values_of(rounded);
-    if (group % kGroups == 0) {
-      A* const to = warp < kKeyWarp ? shared.q[warp] : warp == kKeyWarp ? shared.key : shared.value;
+    auto* const to = is_query ? shared.q[warp()] : is_key ? shared.key : shared.value;
 #pragma unroll
-      for (int i = 0; i < kColumns; ++i) to[lane.column + i] = x.at[i];
-      T* const cache = warp == kKeyWarp ? p.keys : p.values;
-      if (adds && warp >= kKeyWarp) store_pack(cache + table + held * key_stride, rounded);
-    }
-  }
-  __syncthreads();
-
-  const A scale = ::rsqrt(A(kHead)) * kScoreUnit<A>;
-  const auto score_of = [&](int r, const Values<T>& k) {
-    A dot = 0;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) dot += shared.q[r][lane.column + c] * k.at[c];
-    return warp_reduce<kLanes>(dot, Add()) * scale;
-  };
-  RunningSoftmax<A, kColumns> row[kQueries];
-  for (int first = begin; first < end; first += kStep * kAhead) {
-    if (first > begin) load(first);
-#pragma unroll
-    for (int r = 0; r < kQueries; ++r) {
-      if (r >= queries) break;
-      A score[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const A s = score_of(r, values_of(key[i]));
-        score[i] = first + i * kStep + group < end ? s : -INFINITY;
-      }
-      row[r].add(score, value);
-    }
-  }
-  if (last && adds && warp == 0) {  // the token's own key, for the first group of lanes
-    Values<T> k, v;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      k.at[c] = shared.key[lane.column + c];
-      v.at[c] = shared.value[lane.column + c];
-    }
-    const Pack<T> own[1] = {pack_of<T>(v)};
-#pragma unroll
-    for (int r = 0; r < kQueries; ++r) {
-      if (r >= queries) break;
-      const A s = score_of(r, k), score[1] = {group == 0 ? s : -INFINITY};
-      row[r].add(score, own);
-    }
+    for (int i = 0; i < Lane::kColumns; ++i) to[lane.column + i] = x.at[i];
+    T* const cache = is_key ? p.keys : p.values;
+    if (share.adds && !is_query) store_pack(cache + share.at + share.held * share.stride, rounded);
   }
 
+ private:
+  static __device__ int warp() {
+    return threadIdx.x / kWarp;
+  }
+
+  const T* weight_;
+  Pack<T> weights_;
+  typename Lane::Angles angles_;
+};
+
+// q . k of a query in shared memory, in units of scores.
+template <class T, int kLanes>
+__device__ Accumulator<T> score(const HeadLane<T, kLanes>& lane, const Accumulator<T>* q,
+                                const Values<T>& k) {
+  using A = Accumulator<T>;
+  const A scale = ::rsqrt(A(HeadLane<T, kLanes>::kHead)) * kScoreUnit<A>;
+  A dot = 0;
+#pragma unroll
+  for (int c = 0; c < kPackSize<T>; ++c) dot += q[lane.column + c] * k.at[c];
+  return warp_reduce<kLanes>(dot, Add()) * scale;
+}
+
+// Adds the token's own key, which is the first group of lanes'.
+template <int kQueries, class T, int kLanes, class Memory, class Row>
+__device__ void add_own_key(const HeadLane<T, kLanes>& lane, int queries, const Memory& shared,
+                            Row (&row)[kQueries]) {
+  using A = Accumulator<T>;
+  Values<T> k, v;
+#pragma unroll
+  for (int c = 0; c < kPackSize<T>; ++c) {
+    k.at[c] = shared.key[lane.column + c];
+    v.at[c] = shared.value[lane.column + c];
+  }
+  const Pack<T> own[1] = {pack_of<T>(v)};
+#pragma unroll
+  for (int r = 0; r < kQueries; ++r) {
+    if (r >= queries) break;
+    const A s = score<T>(lane, shared.q[r], k), scores[1] = {threadIdx.x < kLanes ? s : -INFINITY};
+    row[r].add(scores, own);
+  }
+}
+
+// What the groups of lanes have summed, as the warp's, and of all warps, as the block's.
+template <int kQueries, class T, int kLanes, class Memory, class Row>
+__device__ void sum_block(const HeadLane<T, kLanes>& lane, int queries, Memory& shared,
+                          Row (&row)[kQueries]) {
+  constexpr int kHead = HeadLane<T, kLanes>::kHead;
+  auto& of_warp = shared.of_warps[threadIdx.x / kWarp];
 #pragma unroll
   for (int r = 0; r < kQueries; ++r) {
     if (r >= queries) break;
 #pragma unroll
     for (int mask = kLanes; mask < kWarp; mask *= 2) row[r].add(row[r].of_lane(mask));
-    if (group % kGroups != 0) continue;
-    auto& sums = shared.of_warps[warp];
-    if (lane.lane == 0) {
-      sums.maximum[r] = row[r].maximum;
-      sums.sum[r] = row[r].sum;
-    }
+    if (threadIdx.x % kWarp >= kLanes) continue;
+    of_warp.maximum[r] = row[r].maximum;
+    of_warp.sum[r] = row[r].sum;
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) sums.o[r][lane.column + c] = row[r].o[c];
+    for (int c = 0; c < kPackSize<T>; ++c) of_warp.o[r][lane.column + c] = row[r].o[c];
   }
   __syncthreads();
-  using Sums = typename Memory::Sums;
   for (int i = threadIdx.x; i < queries * kHead; i += kThreads) {
     const int r = i / kHead, column = i % kHead;
-    const auto total =
-        Total<A>::template of<Sums>(kWarps, r, column, [&](int w) { return &shared.of_warps[w]; });
+    const auto total = Total<Accumulator<T>>::template of<typename Memory::Sums>(
+        kWarps, r, column, [&](int w) { return &shared.of_warps[w]; });
     if (column == 0) {
       shared.of_block.maximum[r] = total.maximum;
       shared.of_block.sum[r] = total.sum;
     }
     shared.of_block.o[r][column] = total.o;
   }
+}
+
+template <class T, int kLanes, int kQueries>
+__global__ void __launch_bounds__(kThreads, 1)
+    attend_to_cache(const __grid_constant__ CachedAttention<T> p) {
+#if __CUDA_ARCH__ >= 900
+  using A = Accumulator<T>;
+  using Lane = HeadLane<T, kLanes>;
+  using Memory = BlockMemory<A, kQueries, Lane::kHead>;
+  constexpr int kStep = kWarps * (kWarp / kLanes), kAhead = kQueries <= 4 ? 4 : 2;
+  extern __shared__ uint4 memory[];
+  Memory& shared = *reinterpret_cast<Memory*>(memory);
+  const cg::cluster_group cluster = cg::this_cluster();
+  const int part = static_cast<int>(cluster.block_rank()), group = threadIdx.x / kLanes;
+  const int queries = static_cast<int>(p.options.heads / p.options.kv_heads);
+  const bool is_last = part == kBlocks - 1;
+  const Lane lane;
+  let_next_begin();
+  const KeyShare<T, kLanes> share(p, part, lane);
+  KeysAhead<kAhead, kStep, T, kLanes> ahead;
+  ahead.load(p, share, share.begin + group);
+  const TokenHead<T, kLanes> token(p, share, lane);
+
+  await_kernels_before();
+  token.make(p, share, lane, is_last, shared);
+  __syncthreads();
+  RunningSoftmax<A, Lane::kColumns> row[kQueries];
+  for (int first = share.begin; first < share.end; first += kStep * kAhead) {
+    if (first > share.begin) ahead.load(p, share, first + group);
+#pragma unroll
+    for (int r = 0; r < kQueries; ++r) {
+      if (r >= queries) break;
+      A scores[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const A s = score<T>(lane, shared.q[r], values_of(ahead.key[i]));
+        scores[i] = first + i * kStep + group < share.end ? s : -INFINITY;
+      }
+      row[r].add(scores, ahead.value);
+    }
+  }
+  if (is_last && share.adds && threadIdx.x < kWarp) add_own_key(lane, queries, shared, row);
+
+  sum_block(lane, queries, shared, row);
   cluster.sync();
-  for (int i = threadIdx.x; part == 0 && i < queries * kHead; i += kThreads) {
-    const int r = i / kHead, column = i % kHead;
-    const auto total = Total<A>::template of<Sums>(kBlocks, r, column, [&](int block) {
-      return cluster.map_shared_rank(&shared.of_block, block);
-    });
-    const int64_t head = kv_head * queries + r;
-    p.o[(b * o.heads + head) * kHead + column] =
+  for (int i = threadIdx.x; part == 0 && i < queries * Lane::kHead; i += kThreads) {
+    const int r = i / Lane::kHead, column = i % Lane::kHead;
+    const auto total = Total<A>::template of<typename Memory::Sums>(
+        kBlocks, r, column,
+        [&](int block) { return cluster.map_shared_rank(&shared.of_block, block); });
+    const int64_t head = blockIdx.y * queries + r;
+    p.o[(blockIdx.z * p.options.heads + head) * Lane::kHead + column] =
         static_cast<T>(total.sum > 0 ? total.o / total.sum : A(0));
   }
   cluster.sync();  // the first block reads the others' memory
@@ -288,7 +345,7 @@ bool cached_attention_supports(const Cuda& cuda, const CachedAttention<T>& p) {
   constexpr int64_t kMostKeys = int64_t{1} << 30, kMostGrid = 65535;
   const QkNormRope& o = p.options;
   const int64_t lanes = o.head_dim / kPackSize<T>;
-  return gpu_of(cuda).compute_capability >= 90 && o.heads / o.kv_heads <= kMostQueries &&
+  return runs_sm90a(cuda) && o.heads / o.kv_heads <= kMostQueries &&
          o.head_dim % kPackSize<T> == 0 && lanes >= 4 && lanes <= kWarp &&
          (lanes & (lanes - 1)) == 0 && p.batch >= 1 && p.batch <= kMostGrid &&
          o.kv_heads <= kMostGrid && p.capacity <= kMostKeys &&

@@ -19,8 +19,8 @@ struct CachedAttention {
   T* o;                            // [B, H, D]
 };
 
-// Whether the GPU and the sizes have the kernel: clusters of blocks, at most 8 query heads a key
-// head, heads of 4, 8, 16 or 32 packs, rows that begin at multiples of 16 bytes.
+// Whether the GPU and the sizes have the kernel: clusters of blocks (code for sm_90a), at most 8
+// query heads a key head, heads of 4, 8, 16 or 32 packs, rows that begin at multiples of 16 bytes.
 template <class T>
 bool cached_attention_supports(const Cuda& cuda, const CachedAttention<T>& p);
 template <class T>

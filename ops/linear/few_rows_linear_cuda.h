@@ -10,6 +10,8 @@
 
 namespace xtrain {
 
+static_assert(kMostLinearRows == kMostFewRows);
+
 // A pack into shared memory.
 template <class T>
 __device__ void stage_pack(T* to, const Pack<T>& pack) {
@@ -25,9 +27,10 @@ __device__ void for_staged_packs(int64_t width, F&& f) {
 }
 
 // What makes the rows is an object with
-//   static constexpr int kVectors   lines of k elements that it keeps behind the rows
-//   fetch(k, memory)                weights into those lines, before the kernels before this are
-//   done make<kRows>(m, k, rows)         rows [m, k]; each thread may read back its own packs only
+//
+//   kVectors                 lines of k elements that it keeps behind the rows
+//   fetch(k, memory)         weights into those lines; the kernels before this may still run
+//   make<kRows>(m, k, rows)  rows [m, k]; each thread may read back its own packs only
 template <int kRows, int kWarps, class T, class Maker>
 __global__ void __launch_bounds__(kWarps* kWarp, kRows == 1 ? 3 : 1)
     linear_few_rows(const __grid_constant__ FewRowsLinear<T> p, const __grid_constant__ Maker maker,

@@ -13,8 +13,7 @@ struct GivenRows {
   __device__ void fetch(int64_t, T*) const {}
   template <int kRows>
   __device__ void make(int m, int64_t width, T* rows) const {
-    for_staged_packs<T>(m * width,
-                        [&](int64_t k) { stage_pack(rows + k, load_pack_shared(x + k)); });
+    for_staged_packs<T>(m * width, [&](int64_t k) { stage_pack(rows + k, load_pack_l2(x + k)); });
   }
 };
 

@@ -13,6 +13,8 @@ template <class T>
 void column_sums(const Cuda& cuda, int64_t rows, int64_t columns, const T* x, bool accumulate,
                  Accumulator<T>* sums);
 
+inline constexpr int64_t kMostLinearRows = 8;  // of few_rows_linear
+
 // y = x weight^T + bias of few rows on a GPU, where linear_products.h has_few_rows_kernel says so.
 template <class T>
 struct FewRowsLinear {

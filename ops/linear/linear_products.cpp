@@ -61,15 +61,18 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 
 bool has_few_rows_kernel(const Context& ctx, const Shape& x, const Tensor& weight,
                          const Tensor& bias) {
-  constexpr int64_t kMostRows = 8, kMostBytes = 64 << 10;  // of the rows in shared memory
+  constexpr int64_t kVectors = 2;           // that the kernel may keep beside the rows
+  constexpr int64_t kMostBytes = 96 << 10;  // of the shared memory of a block, on any GPU
   const bool library = ctx.gemm == GemmBackend::library || ctx.gemm == GemmBackend::library_tf32;
   if (!ctx.device.is_cuda() || !library || !weight.defined() || weight.rank() != 2) return false;
   const int64_t in = weight.size(1), bytes = size_of(weight.dtype());
   const int64_t rows = in > 0 ? numel_of(x) / in : 0;
   const bool packs = weight.stride(1) == 1 && weight.is_aligned(16) &&
                      weight.stride(0) * bytes % 16 == 0 && in * bytes % 16 == 0;
-  return packs && rows >= 1 && rows <= kMostRows && rows * in * bytes <= kMostBytes &&
-         weight.size(0) > 0 && (!bias.defined() || bias.is_contiguous());
+  return packs && rows >= 1 && rows <= kMostLinearRows &&
+         (rows + kVectors) * in * bytes <= kMostBytes && weight.size(0) > 0 &&
+         (!bias.defined() || (bias.is_contiguous() && bias.shape() == Shape{weight.size(0)} &&
+                              bias.dtype() == weight.dtype()));
 }
 
 Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -92,15 +95,18 @@ Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, c
 
 LinearGelu linear_gelu_value(const Context& ctx, const Tensor& x, const Tensor& weight,
                              const Tensor& bias) {
-  if (!bias.defined() || x.dtype() != Dtype::bf16) return {linear_value(ctx, x, weight, bias), {}};
-  check_linear(x, weight, bias);
-  Shape shape = x.shape();
-  shape[shape.rank() - 1] = weight.size(0);
-  const LinearGelu r{empty(ctx, shape, x.dtype()), empty(ctx, shape, x.dtype())};
-  const Shape rows = rows_shape(r.y);
-  const bool done = gemm_bias_gelu(ctx, as_rows(ctx, x), weight.transpose(0, 1), bias,
-                                   r.y.reshape(rows), r.gelu.reshape(rows));
-  return done ? r : LinearGelu{linear_value(ctx, x, weight, bias), {}};
+  if (bias.defined() && x.dtype() == Dtype::bf16) {
+    check_linear(x, weight, bias);
+    Shape shape = x.shape();
+    shape[shape.rank() - 1] = weight.size(0);
+    const LinearGelu r{empty(ctx, shape, x.dtype()), empty(ctx, shape, x.dtype())};
+    const Shape rows = rows_shape(r.y);
+    if (gemm_bias_gelu(ctx, as_rows(ctx, x), weight.transpose(0, 1), bias, r.y.reshape(rows),
+                       r.gelu.reshape(rows))) {
+      return r;
+    }
+  }  // their memory is free again
+  return {linear_value(ctx, x, weight, bias), {}};
 }
 
 Tensor input_gradient(const Context& ctx, const Tensor& dy, const Tensor& weight, const Shape& x) {

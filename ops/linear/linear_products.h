@@ -27,7 +27,7 @@ LinearGelu linear_gelu_value(const Context& ctx, const Tensor& x, const Tensor& 
                              const Tensor& bias);
 
 // Whether y = f(x) weight^T + bias, f(x) of shape `x`, has a kernel that computes f(x) itself and
-// reads the weight once: for 1 to 8 rows of whole packs, on a GPU, where no gradient is asked for.
+// reads the weight once: for 1 to 8 rows of whole packs, on a GPU. It keeps nothing for backward.
 // x and what else goes into it must be contiguous and begin at multiples of 16 bytes.
 bool has_few_rows_kernel(const Context& ctx, const Shape& x, const Tensor& weight,
                          const Tensor& bias);

@@ -64,10 +64,10 @@ struct NormedRows {
 
  private:
   __device__ Pack<T> input_pack(int64_t at) const {
-    const Pack<T> pack = load_pack_shared(p.x + at);
+    const Pack<T> pack = load_pack_l2(p.x + at);
     if (!p.branch) return pack;
     Values<T> x = values_of(pack);
-    const Values<T> branch = values_of(load_pack_shared(p.branch + at));
+    const Values<T> branch = values_of(load_pack_l2(p.branch + at));
 #pragma unroll
     for (int i = 0; i < kPackSize<T>; ++i) x.at[i] += branch.at[i];
     return pack_of<T>(x);

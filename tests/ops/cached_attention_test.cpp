@@ -42,14 +42,24 @@ TEST_CASE("cached attention refuses what does not fit", "[ops]") {
                      tokens);
   };
   CHECK_NOTHROW(attend({1, 1, 6}, {1, 1, 2}, 2, cache));
-  CHECK_THROWS_AS(attend({1, 2, 6}, {1, 1, 2}, 2, cache), Error);  // two tokens
-  CHECK_THROWS_AS(attend({1, 1, 8}, {1, 1, 2}, 2, cache), Error);
-  CHECK_THROWS_AS(attend({1, 1, 8}, {3, 2, 2}, 2, cache), Error);  // 2 does not divide 3
-  CHECK_THROWS_AS(attend({1, 1, 6}, {1, 1, 2}, 1, cache), Error);  // positions for one token
-  CachedTokens without = cache;
-  without.end = Tensor();
-  CHECK_THROWS_AS(attend({1, 1, 6}, {1, 1, 2}, 2, without), Error);
-  without = cache;
-  without.values = zeros(ctx, {1, 3, 1, 2}, Dtype::f32);
-  CHECK_THROWS_AS(attend({1, 1, 6}, {1, 1, 2}, 2, without), Error);
+  CHECK_THROWS_WITH(attend({1, 2, 6}, {1, 1, 2}, 2, cache),
+                    "cached_attention: packed must be (1, 1, 6), one token of each row of the "
+                    "cache; got (1, 2, 6)");
+  CHECK_THROWS_WITH(attend({1, 1, 8}, {3, 2, 2}, 2, cache),
+                    "cached_attention: kv_heads must divide heads; got 2 and 3");
+  CHECK_THROWS_WITH(attend({1, 1, 6}, {1, 1, 2}, 1, cache),
+                    "cached_attention: the table must be f32 and serve heads of 2 elements at 2 "
+                    "positions; got f32, 2 and 1");
+  CachedTokens other = cache;
+  other.end = Tensor();
+  CHECK_THROWS_WITH(attend({1, 1, 6}, {1, 1, 2}, 2, other),
+                    "cached_attention: start, added and end must all be given");
+  other.end = zeros(ctx, {2}, Dtype::i32);
+  CHECK_THROWS_WITH(attend({1, 1, 6}, {1, 1, 2}, 2, other),
+                    "cached_attention: start, added and end must be i32 of shape (1); got i32 (2)");
+  other = cache;
+  other.values = zeros(ctx, {1, 3, 1, 2}, Dtype::f32);
+  CHECK_THROWS_WITH(attend({1, 1, 6}, {1, 1, 2}, 2, other),
+                    "cached_attention: keys and values must be contiguous f32 of shape "
+                    "(1, 2, 1, 2); got f32 (1, 2, 1, 2) and f32 (1, 3, 1, 2)");
 }

@@ -7,7 +7,7 @@
 namespace xtrain {
 
 inline bool has_wgmma(const Cuda& cuda) {
-  return XT_WGMMA_BUILT && gpu_of(cuda).compute_capability == 90;
+  return runs_sm90a(cuda);
 }
 
 }  // namespace xtrain
