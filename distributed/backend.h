@@ -27,9 +27,9 @@ struct ConnectOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   // gloo: ranks that are all on one host exchange bytes through memory, and not over TCP.
   bool share_memory = true;
-  // nccl: the most blocks, of which each keeps a multiprocessor of the GPU, that work on an
-  // operation; without it NCCL decides.
-  std::optional<int> most_blocks = std::nullopt;
+  // nccl: the fewest and most blocks, of which each keeps a multiprocessor of the GPU, that work on
+  // a large operation; without them NCCL decides.
+  std::optional<int> fewest_blocks = std::nullopt, most_blocks = std::nullopt;
 };
 
 // Connects this rank with all others, who find each other through the store; all ranks call this.

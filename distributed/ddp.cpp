@@ -156,8 +156,13 @@ void DataParallel::sum(const Context& ctx, Tensor values) {
 
 // --- weights -------------------------------------------------------------------------------------
 
-void DataParallel::parameters_updated() {
-  if (options_.zero) start_gathering(parameters_->values());
+// The next forward pass begins with the values at the arena's end, of which this is told first.
+void DataParallel::updated(ArenaRange range) {
+  if (!options_.zero) return;
+  const size_t i = static_cast<size_t>(range.begin / bucket_elements_);
+  const ArenaRange bucket = buckets_->ranges()[i];
+  if (range.begin < rest_of(bucket).begin) start_gathering(parameters_->values(), bucket);
+  gathering_[i] = communicator_.begun();
 }
 
 // The buckets behind the one that a value begins in have been gathered before that one.
@@ -169,20 +174,16 @@ void DataParallel::await_value(const Parameter& parameter) {
 }
 
 void DataParallel::gather(Tensor arena) {
-  if (options_.zero) start_gathering(arena);
+  for (ArenaRange bucket : buckets_->ranges()) {
+    if (options_.zero) start_gathering(arena, bucket);
+  }
   communicator_.finish(ctx_);
 }
 
-// The next forward pass begins with the values at the arena's end.
-void DataParallel::start_gathering(const Tensor& arena) {
-  const std::vector<ArenaRange>& ranges = buckets_->ranges();
-  for (size_t i = ranges.size(); i-- > 0;) {
-    const ArenaRange even{ranges[i].begin, rest_of(ranges[i]).begin};
-    if (length_of(even) > 0) {
-      communicator_.all_gather(ctx_, slice_of(arena, share_of(ranges[i])), slice_of(arena, even));
-    }
-    gathering_[i] = communicator_.begun();
-  }
+void DataParallel::start_gathering(const Tensor& arena, ArenaRange bucket) {
+  const ArenaRange even{bucket.begin, rest_of(bucket).begin};
+  if (length_of(even) == 0) return;
+  communicator_.all_gather(ctx_, slice_of(arena, share_of(bucket)), slice_of(arena, even));
 }
 
 void DataParallel::check_others() const {

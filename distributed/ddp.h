@@ -41,7 +41,7 @@ class DataParallel final : public Replica {
   void sum(const Context& ctx, Tensor values) override;
   ArenaRanges owned() const override;
   ArenaRanges share() const override;
-  void parameters_updated() override;
+  void updated(ArenaRange range) override;
   void gather(Tensor arena) override;
   // The host waits for collectives and watches them.
   Recordable recordable() const override {
@@ -53,7 +53,7 @@ class DataParallel final : public Replica {
   void check_same_layout();
   void start(ArenaRange bucket);
   void zero_missing(ArenaRange bucket);
-  void start_gathering(const Tensor& arena);
+  void start_gathering(const Tensor& arena, ArenaRange bucket);
   void await_value(const Parameter& parameter);
   ArenaRange share_of(ArenaRange bucket) const;
   ArenaRange rest_of(ArenaRange bucket) const;

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 constexpr int kMostPorts = 65535;
-constexpr const char* kLoopback = "127.0.0.1";
 
 // The names under which a launcher says the same.
 struct Variables {

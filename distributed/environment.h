@@ -12,6 +12,8 @@ using Environment = std::map<std::string, std::string>;
 
 Environment environment_of_this_process();
 
+inline constexpr const char* kLoopback = "127.0.0.1";  // only ranks of one host can meet there
+
 // Where rank 0 waits for the others.
 struct MasterAddress {
   std::string host;

@@ -175,6 +175,7 @@ NcclCommunicator::NcclCommunicator(const Context& ctx, const ConnectOptions& opt
 void NcclCommunicator::connect(const ncclUniqueId& id) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // so that a rank that never comes can be given up
+  if (options_.fewest_blocks) config.minCTAs = *options_.fewest_blocks;
   if (options_.most_blocks) config.maxCTAs = *options_.most_blocks;
   Lock lock(mutex_);
   ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);

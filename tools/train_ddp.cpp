@@ -30,10 +30,10 @@ bool starts_processes(const TrainDdpOptions& options, const Environment& environ
   return options.nproc().has_value();
 }
 
-void print_step(const RunConfig& run, const TrainDdpOptions& options, int ranks) {
+void print_step(const RunConfig& run, const TrainDdpOptions& options, int ranks, bool one_host) {
   const TrainConfig& t = run.train;
   const int64_t micro = micro_steps(t, ranks);
-  const DataParallelOptions parallel = options.parallel(wants_gpu(t));
+  const DataParallelOptions parallel = options.parallel(wants_gpu(t), one_host);
   const Dtype summed_as = parallel.reduce_in_bf16      ? Dtype::bf16
                           : t.exec.dtype == Dtype::f64 ? Dtype::f64
                                                        : Dtype::f32;
@@ -60,7 +60,7 @@ void print_plan(const RunConfig& run, const TrainDdpOptions& options, const Laun
             << (plan.master.port == 0 ? "a free port" : text("port ", plan.master.port))
             << ", time-out " << static_cast<double>(options.timeout().count()) / 1000.0 << " s\n"
             << "restarts: at most " << plan.max_restarts << "\n";
-  print_step(run, options, plan.processes);
+  print_step(run, options, plan.processes, true);
 }
 
 void print_place(const RunConfig& run, const TrainDdpOptions& options, const Placement& placement) {
@@ -69,7 +69,8 @@ void print_place(const RunConfig& run, const TrainDdpOptions& options, const Pla
             << "\n"
             << "meeting: " << placement.master.host << ", port " << placement.master.port
             << ", time-out " << static_cast<double>(options.timeout().count()) / 1000.0 << " s\n";
-  print_step(run, options, placement.size);
+  // By itself a rank knows no more: those who meet at another address may be on one host, too.
+  print_step(run, options, placement.size, placement.master.host == kLoopback);
 }
 
 int default_processes(const RunConfig& run) {

@@ -7,9 +7,10 @@
 namespace xtrain {
 namespace {
 
-// A GPU's collectives have a price each. Those of a CPU cost their bytes alone, and whatever leaves
-// early is not waited for.
-constexpr double kGpuBucketMb = 25.0, kCpuBucketMb = 1.0;
+// A GPU's collectives have a price each, and what travels behind backward needs no more parts than
+// let the optimizer's work on one hide the gathering of another. Those of a CPU cost their bytes
+// alone, and whatever leaves early is not waited for.
+constexpr double kGpuBucketMb = 25.0, kGpuBucketMbBehind = 128.0, kCpuBucketMb = 1.0;
 
 }  // namespace
 
@@ -26,16 +27,21 @@ TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
   add(app.add_option("--backend", backend_, "nccl for GPUs, gloo for CPUs, or auto"))
       ->check(CLI::IsMember({"auto", "nccl", "gloo"}))
       ->capture_default_str();
-  add(app.add_flag("--zero", zero_, "share the optimizer's state out among the ranks (ZeRO 1)"));
+  add(app.add_flag(
+      "--zero,!--no-zero", zero_,
+      "share the optimizer's state out among the ranks (ZeRO 1), or not; unless given, "
+      "the GPUs of one host do"));
   add(app.add_option("--reduce", reduce_, "gradients travel as f32 or bf16"))
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
   add(app.add_option("--bucket-mb", bucket_mb_,
-                     text("MiB of gradients that travel together; ", kGpuBucketMb, " on GPUs and ",
-                          kCpuBucketMb, " on CPUs unless given")))
+                     text("MiB of gradients that travel together; unless given ", kGpuBucketMb,
+                          " on GPUs beside backward, ", kGpuBucketMbBehind, " behind it, and ",
+                          kCpuBucketMb, " on CPUs")))
       ->check(CLI::Range(0.001, 65536.0));
-  add(app.add_flag("--no-overlap", no_overlap_,
-                   "gradients travel when backward has ended, and take nothing from it"));
+  add(app.add_flag("--overlap,!--no-overlap", overlap_,
+                   "gradients travel beside backward, or when it has ended and then take nothing "
+                   "from it; unless given, beside it but on the GPUs of one host"));
   add(app.add_option("--nccl-max-ctas", nccl_max_ctas_,
                      "blocks (CTAs) of a GPU that NCCL takes at most; it decides unless given"))
       ->check(CLI::Range(1, 64));
@@ -65,13 +71,15 @@ Backend TrainDdpOptions::backend(bool gpu) const {
   return fits;
 }
 
-DataParallelOptions TrainDdpOptions::parallel(bool gpu) const {
+DataParallelOptions TrainDdpOptions::parallel(bool gpu, bool one_host) const {
   DataParallelOptions options;
-  options.zero = zero_;
+  const bool fast_links = gpu && one_host;
+  options.zero = zero_.value_or(fast_links);
+  options.overlap = overlap_.value_or(!fast_links);
   options.reduce_in_bf16 = reduce_ == "bf16";
+  const double gpu_mb = options.overlap ? kGpuBucketMb : kGpuBucketMbBehind;
   options.bucket_bytes =
-      static_cast<int64_t>(bucket_mb_.value_or(gpu ? kGpuBucketMb : kCpuBucketMb) * (1 << 20));
-  options.overlap = !no_overlap_;
+      static_cast<int64_t>(bucket_mb_.value_or(gpu ? gpu_mb : kCpuBucketMb) * (1 << 20));
   return options;
 }
 

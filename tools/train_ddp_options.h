@@ -25,7 +25,8 @@ class TrainDdpOptions {
   const std::optional<int>& nproc() const { return nproc_; }
   // InputError when it is not built.
   Backend backend(bool gpu) const;
-  DataParallelOptions parallel(bool gpu) const;
+  // one_host: all ranks are on one host, whose GPUs reach each other at the rate of their links.
+  DataParallelOptions parallel(bool gpu, bool one_host) const;
   const std::optional<int>& nccl_max_ctas() const { return nccl_max_ctas_; }
   std::chrono::milliseconds timeout() const;
   int max_restarts() const { return max_restarts_; }
@@ -36,10 +37,10 @@ class TrainDdpOptions {
  private:
   std::optional<int> nproc_;
   std::string backend_ = "auto";
-  bool zero_ = false;
+  std::optional<bool> zero_;
   std::string reduce_ = "f32";
   std::optional<double> bucket_mb_;
-  bool no_overlap_ = false;
+  std::optional<bool> overlap_;
   std::optional<int> nccl_max_ctas_;
   double timeout_s_ = 300.0;
   int max_restarts_ = 0;

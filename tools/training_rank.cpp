@@ -38,6 +38,8 @@ constexpr auto kToEnd = std::chrono::seconds(6);
 constexpr auto kForTheCause = milliseconds(5000);
 // The watch names a stalled rank; a collective's own limit is for what the watch cannot see.
 constexpr auto kAfterTheWatch = milliseconds(5000);
+// Of collectives behind backward, which leaves all of the GPU to them: more than NCCL would take.
+constexpr int kBlocksBehind = 32;
 
 // How many of the ranks before this one, and of all, have said the same as this one.
 struct Among {
@@ -144,9 +146,10 @@ class TrainingRank {
   void prepare() {
     watch(nullptr);
     if (!options_.log_dir().empty()) open_log();
-    check_same_orders();
     const std::string host = host_name();
     const Among local = among_equals(rendezvous_.exchange("host", host), placement_.rank);
+    parallel_ = options_.parallel(wants_gpu(run_.train), local.count == placement_.size);
+    check_same_orders();
     // A launcher may have given every process cores of its own.
     const std::vector<int> cores = allowed_cores();
     const Among sharing =
@@ -176,9 +179,13 @@ class TrainingRank {
     ConnectOptions connection{placement_.rank, placement_.size, rendezvous_.own_address(),
                               options_.timeout() + kAfterTheWatch};
     connection.most_blocks = options_.nccl_max_ctas();
+    if (!parallel_.overlap) {
+      connection.fewest_blocks =
+          std::min(kBlocksBehind, connection.most_blocks.value_or(kBlocksBehind));
+    }
     communicator_ = connect(options_.backend(gpu), ctx_, connection, rendezvous_);
     watch(communicator_.get());
-    replica_ = std::make_unique<DataParallel>(ctx_, *communicator_, options_.parallel(gpu));
+    replica_ = std::make_unique<DataParallel>(ctx_, *communicator_, parallel_);
   }
 
   void train() {
@@ -218,10 +225,10 @@ class TrainingRank {
 
   // Ranks on other hosts may have been started with other arguments.
   void check_same_orders() {
-    const DataParallelOptions parallel = options_.parallel(wants_gpu(run_.train));
     check_same("config", run_config_to_json(run_));
-    check_same("options", text("zero ", parallel.zero, ", bf16 ", parallel.reduce_in_bf16,
-                               ", bucket bytes ", parallel.bucket_bytes));
+    check_same("options",
+               text("zero ", parallel_.zero, ", bf16 ", parallel_.reduce_in_bf16, ", bucket bytes ",
+                    parallel_.bucket_bytes, ", overlap ", parallel_.overlap));
   }
 
   // Other algorithms add up in another order, and the ranks' weights would part.
@@ -267,6 +274,7 @@ class TrainingRank {
   Rendezvous rendezvous_;
   std::vector<int> cores_;
   Context ctx_;
+  DataParallelOptions parallel_;
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<Replica> replica_;
   std::optional<Trainer> trainer_;

@@ -42,9 +42,10 @@ class Replica {
   virtual ArenaRanges owned() const { return {ArenaRange{0, arena_size_}}; }
   // The owned elements that this replica counts where each must be counted once.
   virtual ArenaRanges share() const { return owned(); }
-  // After the update: begins to make every replica's values whole again. Until they are, each
-  // waits for its own part before it is used: Parameter::before_use.
-  virtual void parameters_updated() {}
+  // The update of this range, one of owned(), is on the context's queue; the last range comes
+  // first. Begins to bring its values to the other replicas. Until a replica's values are whole
+  // again, each waits for its part before it is used: Parameter::before_use.
+  virtual void updated(ArenaRange) {}
   // Makes whole what each replica's optimizer has updated in its owned ranges of an arena.
   virtual void gather(Tensor /*arena*/) {}
 

@@ -288,9 +288,8 @@ void Trainer::update(const Context& ctx) {
   replica_.sum(ctx, totals_);
   const Tensor scale =
       grad_scale(ctx, element(totals_, kSquares), element(totals_, kCount), run_.train.grad_clip);
-  optimizer_->step(ctx, scalars_, scale);
+  optimizer_->step(ctx, scalars_, scale, [this](ArenaRange range) { replica_.updated(range); });
   copy(ctx, scale, scale_);
-  replica_.parameters_updated();
 }
 
 void Trainer::sum_squares(const Context& ctx) {

@@ -35,7 +35,7 @@ AdamW::AdamW(const Context& ctx, ParameterSet& parameters, const AdamWOptions& o
     masters_ = zeros(ctx, {owned_size_}, dtype);
     collect(ctx, values, masters_);
   }
-  pieces_ = make_pieces(ctx);
+  make_pieces(ctx);
 }
 
 // --- what is owned -------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ void AdamW::place(const ArenaRanges& owned) {
           "adamw: owned ranges must be in order and not overlap; got one that begins at ",
           range.begin);
     const int64_t shift = (range.begin - owned_size_) / kPlaceAlignment * kPlaceAlignment;
-    owned_.push_back({range, shift});
+    owned_.push_back({.range = range, .shift = shift});
     owned_size_ = range.end - shift;
   }
 }
@@ -59,37 +59,39 @@ bool AdamW::owns_all() const {
 
 // Cuts what is to be updated into pieces whose borders are multiples of kElementBlock in the
 // arenas, so that devices can walk through them in aligned steps.
-Tensor AdamW::make_pieces(const Context& ctx) const {
+void AdamW::make_pieces(const Context& ctx) {
   std::vector<int64_t> rows;
-  for (const Parameter& p : parameters_.list()) {
-    const bool decays = p.kind != ParameterKind::vector;
-    for (const auto& [range, shift] : owned_) {
-      const int64_t end = std::min(p.offset + numel_of(p.shape), range.end);
-      for (int64_t begin = std::max(p.offset, range.begin); p.trainable && begin < end;) {
+  const auto pieces = [&] { return static_cast<int64_t>(rows.size()) / kArenaPieceFields; };
+  for (Owned& owned : owned_) {
+    owned.first_piece = pieces();
+    for (const Parameter& p : parameters_.list()) {
+      const bool decays = p.kind != ParameterKind::vector;
+      const int64_t end = std::min(p.offset + numel_of(p.shape), owned.range.end);
+      for (int64_t begin = std::max(p.offset, owned.range.begin); p.trainable && begin < end;) {
         const int64_t border = std::min(end, (begin / kElementBlock + 1) * kElementBlock);
-        rows.insert(rows.end(), {begin, border, decays, shift});
+        rows.insert(rows.end(), {begin, border, decays, owned.shift});
         begin = border;
       }
     }
+    owned.pieces = pieces() - owned.first_piece;
   }
-  const int64_t pieces = static_cast<int64_t>(rows.size()) / kArenaPieceFields;
-  return from_host(ctx, rows, {pieces, kArenaPieceFields});
+  pieces_ = from_host(ctx, rows, {pieces(), kArenaPieceFields});
 }
 
 // An arena with the owned elements in their places.
 Tensor AdamW::spread(const Context& ctx, const Tensor& owned) const {
   if (owns_all()) return owned;
   const Tensor arena = zeros(ctx, parameters_.values().shape(), owned.dtype());
-  for (const auto& [range, shift] : owned_) {
-    copy(ctx, slice_of(owned, range, shift), slice_of(arena, range));
+  for (const Owned& o : owned_) {
+    copy(ctx, slice_of(owned, o.range, o.shift), slice_of(arena, o.range));
   }
   return arena;
 }
 
 void AdamW::collect(const Context& ctx, const Tensor& arena, Tensor owned) const {
   if (arena.shares_storage(owned)) return;
-  for (const auto& [range, shift] : owned_) {
-    copy(ctx, slice_of(arena, range), slice_of(owned, range, shift));
+  for (const Owned& o : owned_) {
+    copy(ctx, slice_of(arena, o.range), slice_of(owned, o.range, o.shift));
   }
 }
 
@@ -131,7 +133,8 @@ std::array<double, 3> AdamW::step_scalars(int64_t step, double learning_rate) co
           1.0 / std::sqrt(1.0 - std::pow(options_.beta2, t))};
 }
 
-void AdamW::step(const Context& ctx, const Tensor& scalars, const Tensor& scale) {
+void AdamW::step(const Context& ctx, const Tensor& scalars, const Tensor& scale,
+                 const std::function<void(ArenaRange)>& updated) {
   check(scalars.shape() == Shape{3} && scale.shape() == Shape{kGradScaleFields},
         "adamw: scalars must be [3] and scale [4]; got ", scalars.shape(), " and ", scale.shape());
   check(scalars.device() == ctx.device && scale.device() == ctx.device,
@@ -150,8 +153,14 @@ void AdamW::step(const Context& ctx, const Tensor& scalars, const Tensor& scale)
     }
     arenas.m = first_moments_.template mutable_data<A>();
     arenas.v = second_moments_.template mutable_data<A>();
-    adamw_update(device, options_, scalars.data<double>(), scale.data<double>(), pieces_.size(0),
-                 pieces_.data<int64_t>(), arenas);
+    for (auto owned = owned_.rbegin(); owned != owned_.rend(); ++owned) {
+      const int64_t* table = pieces_.data<int64_t>() + owned->first_piece * kArenaPieceFields;
+      if (owned->pieces > 0) {
+        adamw_update(device, options_, scalars.data<double>(), scale.data<double>(), owned->pieces,
+                     table, arenas);
+      }
+      if (updated) updated(owned->range);
+    }
   });
 }
 

@@ -10,6 +10,7 @@
 // f64 every device computes the same bits.
 
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "autodiff/parameter.h"
@@ -44,8 +45,10 @@ class AdamW {
 
   // One step on the parameters' gradients. `scalars` [3] f64 holds step_scalars and `scale` [4] f64
   // a GradScale of clip.h, both on the device: gradients count times its factor, and when they are
-  // not finite nothing changes.
-  void step(const Context& ctx, const Tensor& scalars, const Tensor& scale);
+  // not finite nothing changes. From the last owned range to the first: `updated` is told of each
+  // when its part of the step is on the queue.
+  void step(const Context& ctx, const Tensor& scalars, const Tensor& scale,
+            const std::function<void(ArenaRange)>& updated = {});
 
   // The arenas as they are; written to, they must go to set_state. Where not all is owned these are
   // copies, in which what is not owned has moments 0 and masters 0 or, where values are their own
@@ -56,13 +59,14 @@ class AdamW {
   void set_state(const Context& ctx, const AdamWState& state);
 
  private:
-  // A range of the arenas and how far before it its elements lie among those owned.
+  // A range of the arenas, how far before it its elements lie among those owned, and its pieces.
   struct Owned {
     ArenaRange range;
     int64_t shift = 0;
+    int64_t first_piece = 0, pieces = 0;
   };
   void place(const ArenaRanges& owned);
-  Tensor make_pieces(const Context& ctx) const;
+  void make_pieces(const Context& ctx);
   bool owns_all() const;
   Tensor spread(const Context& ctx, const Tensor& owned) const;
   void collect(const Context& ctx, const Tensor& arena, Tensor owned) const;
