@@ -196,30 +196,28 @@ ddp_losses() {
       --set train.num_samples=0 --set train.eval_interval=0)
     run_in_processes "loss_${attention}_one" train_on 1 "${tiny[@]}" --batch-size 32 &
     for run in plain again; do
-      run_in_processes "loss_${attention}_$run" train_on 2 "${tiny[@]}"
+      run_in_processes "loss_${attention}_$run" plain_on 2 "${tiny[@]}"
     done
     run_in_processes "loss_${attention}_zero" train_on 2 --zero "${tiny[@]}"
     wait "$!"
   done
 }
 
-# GPT-2 124M in bf16, 32 sequences of 1024 tokens a GPU, in turns. The tokens do not matter. Late:
-# all gradients travel together, behind backward instead of beside it.
+# GPT-2 124M in bf16, 32 sequences of 1024 tokens a GPU, in turns. The tokens do not matter. Zero is
+# train_ddp as it comes. Beside: gradients travel beside backward instead of behind it.
 ddp_speed() {
-  local round gpt2 late=(--no-overlap --bucket-mb 1024)
+  local round gpt2
   gpt2=(--config configs/gpt2_124m.json --dtype bf16 --batch-size 32 --max-steps 40
     --set data.source=stories --set train.total_batch_size=null --set train.num_samples=0
     --set train.eval_interval=0)
   for round in 1 2; do
     run_in_processes "speed_one_$round" train_on 1 "${gpt2[@]}"
-    run_in_processes "speed_plain_$round" train_on 2 "${gpt2[@]}"
-    run_in_processes "speed_zero_$round" train_on 2 --zero "${gpt2[@]}"
-    run_in_processes "speed_plain_late_$round" train_on 2 "${late[@]}" "${gpt2[@]}"
-    run_in_processes "speed_zero_late_$round" train_on 2 --zero "${late[@]}" "${gpt2[@]}"
+    run_in_processes "speed_plain_$round" plain_on 2 "${gpt2[@]}"
+    run_in_processes "speed_zero_$round" train_on 2 "${gpt2[@]}"
+    run_in_processes "speed_plain_beside_$round" plain_on 2 --overlap "${gpt2[@]}"
+    run_in_processes "speed_zero_beside_$round" train_on 2 --zero --overlap "${gpt2[@]}"
   done
-  late+=(--reduce bf16)
-  run_in_processes speed_plain_late_bf16_1 train_on 2 "${late[@]}" "${gpt2[@]}"
-  run_in_processes speed_zero_late_bf16_1 train_on 2 --zero "${late[@]}" "${gpt2[@]}"
+  run_in_processes speed_zero_bf16_1 train_on 2 --reduce bf16 "${gpt2[@]}"
 }
 
 ddp_starts() {

@@ -8,10 +8,12 @@
 # COMMIT is what the report says was measured. It runs on 1, 2, 4, 8, ... GPUs, as many as there
 # are; with --device cpu on 1, 2, 4 and 8 processes over Gloo with small models, which tries out
 # every section and measures nothing that matters. Without sections all of them run, on two GPUs in
-# about 200 s:
+# about 300 s:
 #
 #   bandwidth  all-reduce, reduce-scatter and all-gather between the GPUs
-#   gpt2       GPT-2 124M, 32 x 1024 tokens a GPU, bf16: speed, memory, the same bits twice
+#   gpt2       GPT-2 124M, 32 x 1024 tokens a GPU, bf16: speed, memory, the same bits twice; plain,
+#              with the optimizer's state shared out, and plain with gradients that travel beside
+#              backward, as they do over several hosts
 #   qwen3      Qwen3-0.6B, 8 x 2048 tokens a GPU, bf16: the same
 #   losses     20 steps of one global batch, on one GPU that accumulates and shared out
 #   kill       a rank is killed, on 4 GPUs where there are so many
@@ -96,15 +98,17 @@ section_bandwidth() {
   done
 }
 
-# speed ROUNDS ARGUMENT...: a model on every number of GPUs, in turns.
+# speed ROUNDS ARGUMENT...: a model on every number of GPUs, in turns. GPUs of one host share the
+# state out and let gradients travel behind backward unless told otherwise; CPUs do neither.
 speed() {
   local round count all=("${@:2}" --max-steps "$steps" --set train.total_batch_size=null
     "${quiet[@]}")
   for ((round = 1; round <= $1; ++round)); do
     for count in "${ranks[@]}"; do
-      run_in_processes "${count}_plain_$round" train_on "$count" "${all[@]}"
+      run_in_processes "${count}_plain_$round" plain_on "$count" "${all[@]}"
       if [[ $count -gt 1 ]]; then
         run_in_processes "${count}_zero_$round" train_on "$count" --zero "${all[@]}"
+        run_in_processes "${count}_beside_$round" plain_on "$count" --overlap "${all[@]}"
       fi
     done
   done
@@ -119,12 +123,12 @@ section_losses() {
     all=("${losses[@]}" --dtype "$dtype" --max-steps 20 "${quiet[@]}"
       --set train.total_batch_size=$((most * losses_tokens)))
     for count in "${ranks[@]}"; do
-      run_in_processes "${dtype}_${count}_plain" train_on "$count" "${all[@]}"
+      run_in_processes "${dtype}_${count}_plain" plain_on "$count" "${all[@]}"
       if [[ $count -gt 1 ]]; then
         run_in_processes "${dtype}_${count}_zero" train_on "$count" --zero "${all[@]}"
       fi
     done
-    run_in_processes "${dtype}_${most}_again" train_on "$most" "${all[@]}"
+    run_in_processes "${dtype}_${most}_again" plain_on "$most" "${all[@]}"
   done
 }
 

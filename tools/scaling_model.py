@@ -25,11 +25,21 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 GPUS_A_HOST = 8
 NVLINK = 350e9          # bytes/s of an all-reduce on each link of a host, where none was measured
 NETWORK_LINK = 400e9 / 8 * 0.9  # bytes/s of a 400 Gb/s link: a tenth is headers and pauses
-MEMORY = 4.0e12         # bytes/s at which AdamW reads and writes
+MEMORY = 3.75e12        # bytes/s at which AdamW reads and writes
 ADAMW_BYTES = 28        # a parameter: gradient, master, two moments, the rounded weight
-BUCKET = 25 * 2**20     # bytes of gradients in f32 that travel together
+SQUARES_BYTES = 4       # a parameter, of the sum of squares that gradients are clipped by
+BUCKET = 25 * 2**20     # bytes of gradients in f32 that travel together beside backward
+BUCKET_BEHIND = 128 * 2**20  # and behind it
 NCCL_SHARE = 16 / 132   # of a GPU's multiprocessors, which hold NCCL's blocks while one works
 LARGER_BUCKETS = [mib * 2**20 for mib in (50, 100, 200, 400)]
+
+# Behind backward: how often the bytes cross a GPU's link, in the limit of many GPUs, and bytes/s of
+# one, as measured on two H200s; seconds to begin.
+WINDOWS = {"all_reduce": (2, 335e9), "reduce_scatter": (1, 322e9), "all_gather": (1, 368e9)}
+WINDOW_START = 10e-6
+# What all other work of a step takes longer among several ranks: kernels, as a share, and seconds
+# between them, where a lone process has recorded the whole step.
+SLOWER_KERNELS, GAPS = 0.01, 0.3e-3
 
 # Seconds before a collective moves anything, of a step between GPUs of one host and of one between
 # hosts, and the share of the bandwidth it reaches. They are what NCCL's planner goes by (its
@@ -41,9 +51,15 @@ SMALL = (6.6e-6, 0.6e-6, 2.7e-6)
 
 MODELS = {"gpt2": ("GPT-2 124M, 32 x 1024 tokens a GPU", "gpt2_124m.json", 32 * 1024),
           "qwen3": ("Qwen3-0.6B, 8 x 2048 tokens a GPU", "qwen3_0.6b.json", 8 * 2048)}
-# The waits of plain training on two GPUs where the report does not hold them (docs/train_ddp.md).
-WAITS_UNLESS_REPORTED = {"gpt2": 1.0e-3}
-PREDICTED = [8, 16, 32, 64, 128, 256, 512, 1024]
+# What a report calls a run: whether the optimizer's state is shared out, whether gradients travel
+# beside backward, and how it is called here.
+KINDS = {"plain": (False, False, "plain"), "zero": (True, False, "ZeRO-1"),
+         "beside": (False, True, "plain, beside backward"),
+         "zero_beside": (True, True, "ZeRO-1, beside backward")}
+# The milliseconds that plain training beside backward on two GPUs waits in a step, where the report
+# does not hold them.
+WAITS_UNLESS_REPORTED = 1.0
+PREDICTED = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
 # --- the model ------------------------------------------------------------------------------------
@@ -201,8 +217,41 @@ def sum_gradients(step, gradients, backward, collective, fit):
         step.seconds += after
 
 
-def step_on(machine, sizes, alone, ranks, fit, zero=False, bucket=BUCKET):
-    """A training step of `ranks` GPUs whose step takes `alone` seconds on one."""
+def in_windows(operation, ranks, size):
+    """Seconds of a collective behind backward, between GPUs of one host."""
+    crossings, rate = WINDOWS[operation]
+    return WINDOW_START + crossings * size * (ranks - 1) / ranks / rate
+
+
+def gather_updated(step, sizes, update, ranks, bucket):
+    """Weights leave bucket by bucket when they are updated, within `update` seconds for all, the
+    last bucket first; forward begins when all have come."""
+    updated = gathered = 0.0
+    for size, _ in reversed(buckets_of(sizes, bucket)):
+        updated += update * size / (4 * sizes.all)
+        takes = in_windows("all_gather", ranks, size / 2)
+        gathered = max(gathered, updated) + takes
+        step.collectives += takes
+    step.waits += gathered - updated
+    step.seconds += gathered - updated
+
+
+def step_behind(machine, sizes, alone, ranks, zero=False, bucket=BUCKET_BEHIND):
+    """A training step of `ranks` GPUs of one host whose step takes `alone` seconds on one, with
+    gradients that travel when backward has ended."""
+    adamw, squares = (b * sizes.all / MEMORY for b in (ADAMW_BYTES, SQUARES_BYTES))
+    step = Step((1 + SLOWER_KERNELS) * alone + GAPS - squares * (1 - 1 / ranks))
+    step.wait(sum(in_windows("reduce_scatter" if zero else "all_reduce", ranks, size)
+                  for size, _ in buckets_of(sizes, bucket)))
+    step.wait(machine.small_gather(ranks))
+    if zero:
+        step.seconds -= adamw * (1 - 1 / ranks)
+        gather_updated(step, sizes, adamw / ranks, ranks, bucket)
+    return step
+
+
+def step_beside(machine, sizes, alone, ranks, fit, zero=False, bucket=BUCKET):
+    """The same on any number of hosts, with gradients that travel while backward goes on."""
     adamw = ADAMW_BYTES * sizes.all / MEMORY
     forward, backward = (alone - adamw) / 3, (alone - adamw) * 2 / 3
     head = sizes.head_share * backward
@@ -226,12 +275,15 @@ def step_on(machine, sizes, alone, ranks, fit, zero=False, bucket=BUCKET):
     return step
 
 
-def fit_to(machine, sizes, alone, seconds, collectives, waits):
-    """From plain training on two GPUs."""
-    ideal = step_on(machine, sizes, alone, 2, Fit())
-    spread = max(0.0, waits - ideal.waits) / largest_of(2) / alone
+def fit_to(machine, sizes, alone, seconds, collectives, waits, most_spread=math.inf):
+    """From plain training on two GPUs, with gradients beside backward. Waits and collectives are
+    means over a run, in whose first steps ranks wait longer for each other: they do not differ more
+    than the later steps of one, by `most_spread`."""
+    ideal = step_beside(machine, sizes, alone, 2, Fit())
+    spread = min(most_spread, max(0.0, waits - ideal.waits) / largest_of(2) / alone)
     slower = max(1.0, (collectives - waits - ideal.start) / ideal.moving)
-    lost = seconds - alone - waits - NCCL_SHARE * ideal.start
+    lost = (seconds - alone - ideal.waits - largest_of(2) * spread * alone
+            - NCCL_SHARE * ideal.start)
     return Fit(slower, max(0.0, lost / (slower * ideal.moving)), spread)
 
 
@@ -246,13 +298,22 @@ def find(rows, ranks, optimizer):
     return next((r for r in rows if r["ranks"] == ranks and r["optimizer"] == optimizer), None)
 
 
+def with_ways(rows):
+    """Where no run says that its gradients travelled beside backward, those of all did."""
+    beside = {"plain": "beside", "zero": "zero_beside"}
+    if any(row["optimizer"] in beside.values() for row in rows):
+        return rows
+    return [row if row["ranks"] == 1 else {**row, "optimizer": beside[row["optimizer"]]}
+            for row in rows]
+
+
 def points_of_scaling(report):
     """model -> rows, and the bandwidth within a host by the number of GPUs."""
     sections = report.get("sections", {})
     points = {name: sections[name]["details"].get("rows", []) for name in MODELS
               if on_gpus(sections.get(name))}
-    points = {name: rows for name, rows in points.items() if find(rows, 1, "plain")}
-    if not any(find(rows, 2, "plain") for rows in points.values()):
+    points = {name: with_ways(rows) for name, rows in points.items() if find(rows, 1, "plain")}
+    if not any(find(rows, 2, "beside") for rows in points.values()):
         points = {}
     buses = {}
     if on_gpus(sections.get("bandwidth")):
@@ -263,17 +324,20 @@ def points_of_scaling(report):
 
 
 def points_of_check(report):
+    kinds = {"one": "plain", "plain": "plain", "zero": "zero", "plain_beside": "beside",
+             "zero_beside": "zero_beside"}
     rows = []
     for row in report["sections"]["ddp"]["details"]["rows"]:
+        if row["optimizer"] not in kinds:
+            continue
         point = {"ranks": row["gpus"], "tokens_per_s": row["tokens_per_s"],
-                 "optimizer": "zero" if row["optimizer"] == "zero" else "plain"}
+                 "optimizer": kinds[row["optimizer"]]}
         if row["hidden"]:
-            point["hidden"] = int(row["hidden"]) / 100
-        if point["optimizer"] == "plain" and row["gpus"] == 2:
-            point["waits_ms"] = 1e3 * WAITS_UNLESS_REPORTED["gpt2"]
-            point["collectives_ms"] = point["waits_ms"] / (1 - point["hidden"])
+            waits, hidden = row.get("waits_ms", WAITS_UNLESS_REPORTED), int(row["hidden"]) / 100
+            point.update(hidden=hidden, waits_ms=waits,
+                         collectives_ms=row.get("collectives_ms", waits / max(1 - hidden, 0.01)))
         rows.append(point)
-    return {"gpt2": rows}, {}
+    return {"gpt2": with_ways(rows)}, {}
 
 
 def measured_points(folder):
@@ -301,14 +365,15 @@ class Model:
 
 
 def fit_of(models, machine):
-    """From the first model that was measured on two GPUs."""
+    """From the first model that was measured on two GPUs with gradients beside backward."""
     for model in models:
-        two = find(model.rows, 2, "plain")
+        two = find(model.rows, 2, "beside")
         if two:
             tokens_a_step = 2 * find(model.rows, 1, "plain")["tokens_per_s"] * model.alone
             return model, fit_to(machine, model.sizes, model.alone,
                                  tokens_a_step / two["tokens_per_s"],
-                                 two["collectives_ms"] / 1e3, two["waits_ms"] / 1e3)
+                                 two["collectives_ms"] / 1e3, two["waits_ms"] / 1e3,
+                                 two.get("spread", math.inf))
     raise SystemExit("scaling_model: no model was measured on two GPUs; run tools/scaling.sh there")
 
 
@@ -319,27 +384,36 @@ def percent(x):
     return number(x, "{:.0%}")
 
 
+def step_as_it_comes(machine, model, ranks, fit, zero, bucket=None):
+    """What train_ddp does unless told otherwise."""
+    if ranks <= GPUS_A_HOST:
+        return step_behind(machine, model.sizes, model.alone, ranks, zero, bucket or BUCKET_BEHIND)
+    return step_beside(machine, model.sizes, model.alone, ranks, fit, zero, bucket or BUCKET)
+
+
 def compared(models, machine, fitted, fit):
     rows = []
     for model in models:
         for row in model.rows:
             if row["ranks"] == 1:
                 continue
-            zero = row["optimizer"] == "zero"
-            step = step_on(machine, model.sizes, model.alone, row["ranks"], fit, zero)
+            zero, beside, kind = KINDS[row["optimizer"]]
+            step = step_beside(machine, model.sizes, model.alone, row["ranks"], fit, zero) \
+                if beside else step_as_it_comes(machine, model, row["ranks"], fit, zero)
             one = find(model.rows, 1, "plain")["tokens_per_s"]
-            used = model is fitted and row["ranks"] == 2 and not zero
-            rows.append((model.title, row["ranks"], row["optimizer"],
+            used = model is fitted and row["ranks"] == 2 and row["optimizer"] == "beside"
+            rows.append((model.title, row["ranks"], kind,
                          f"{row['tokens_per_s'] / one / row['ranks']:.4f}",
                          f"{model.alone / step.seconds:.4f}", percent(row.get("hidden")),
                          percent(step.hidden), "fitted to it" if used else "predicted"))
-    return rows_of(["model", "GPUs", "optimizer", "efficiency measured", "of the model",
+    return rows_of(["model", "GPUs", "kind", "efficiency measured", "of the model",
                     "hidden measured", "of the model", "the model is"], rows)
 
 
 def best_bucket(machine, model, ranks, fit, zero):
-    steps = {bucket: step_on(machine, model.sizes, model.alone, ranks, fit, zero, bucket)
-             for bucket in [BUCKET, *LARGER_BUCKETS]}
+    usual = BUCKET_BEHIND if ranks <= GPUS_A_HOST else BUCKET
+    steps = {bucket: step_as_it_comes(machine, model, ranks, fit, zero, bucket)
+             for bucket in [usual, *LARGER_BUCKETS]}
     bucket = min(steps, key=lambda b: steps[b].seconds)
     return f"{model.alone / steps[bucket].seconds:.3f} ({bucket // 2**20} MiB)"
 
@@ -347,15 +421,17 @@ def best_bucket(machine, model, ranks, fit, zero):
 def predicted(model, machine, fit):
     rows = []
     for ranks in PREDICTED:
-        plain = step_on(machine, model.sizes, model.alone, ranks, fit)
-        zero = step_on(machine, model.sizes, model.alone, ranks, fit, True)
-        rows.append((ranks, -(-ranks // GPUS_A_HOST), f"{1e3 * plain.collectives:.1f}",
+        plain, zero = (step_as_it_comes(machine, model, ranks, fit, shared)
+                       for shared in (False, True))
+        rows.append((ranks, -(-ranks // GPUS_A_HOST),
+                     "behind" if ranks <= GPUS_A_HOST else "beside", f"{1e3 * plain.collectives:.1f}",
                      f"{1e3 * plain.waits:.1f}", f"{model.alone / plain.seconds:.3f}",
                      f"{model.alone / zero.seconds:.3f}",
                      best_bucket(machine, model, ranks, fit, False),
                      best_bucket(machine, model, ranks, fit, True)))
-    return rows_of(["GPUs", "hosts", "collectives ms", "waits ms", "efficiency, plain", "ZeRO-1",
-                    "plain, best bucket", "ZeRO-1, best bucket"], rows)
+    return rows_of(["GPUs", "hosts", "backward, gradients travel", "collectives ms", "waits ms",
+                    "efficiency, plain", "ZeRO-1", "plain, best bucket", "ZeRO-1, best bucket"],
+                   rows)
 
 
 def page(folder):
@@ -367,7 +443,7 @@ def page(folder):
     lines = [f"Measured points are those of docs/performance/{source}. Within a host an all-reduce "
              f"moves {nvlink / 1e9:.0f} GB/s "
              f"({f'measured on {max(buses)} GPUs' if buses else 'assumed'}). From {fitted.title}, "
-             "plain, on two GPUs: a collective beside other work takes "
+             "plain, beside backward, on two GPUs: a collective beside other work takes "
              f"{fit.slower:.2f} times as long as alone, a second of it costs the other work "
              f"{fit.taken:.2f} s, and the ranks' steps spread by {fit.spread:.2%}.", ""]
     lines += compared(models, machine, fitted, fit)

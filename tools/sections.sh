@@ -32,6 +32,14 @@ train_on() {
   fi
 }
 
+# plain_on N ARGUMENT...: the same, with the optimizer's state whole on each.
+plain_on() {
+  local ranks=$1 whole=()
+  shift
+  if [[ $ranks -gt 1 ]]; then whole=(--no-zero); fi
+  train_on "$ranks" "${whole[@]}" "$@"
+}
+
 fresh_folder() { mktemp -d "$runs/run.XXXXXX"; }
 
 # run_in_processes NAME COMMAND...: a fresh run that leaves NAME.jsonl, the metrics of its steps.

@@ -34,10 +34,13 @@ class Work:
                  for loss, ms in steps]
         (self.path / self.name / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
 
-    def judged(self):
+    def section(self):
         (self.path / f"{self.name}.log").write_text(self.log)
+        return Section(self.path, self.name)
+
+    def judged(self):
         report = scaling_report.Report("scaling", "", scaling_report.SECTIONS, {})
-        return report.judge(Section(self.path, self.name), 0)
+        return report.judge(self.section(), 0)
 
 
 def wrong(checks):
@@ -52,17 +55,20 @@ class SpeedTest(unittest.TestCase):
             work.run(f"1_plain_{number}", slow + [(2.0, 100.0 + number)] * 6)
             work.run(f"2_plain_{number}", slow + [(2.0, two_ms / 2)] * 6,
                      "0123" if number == 1 else other, (0.9, 0.225, 75))
+            work.run(f"2_beside_{number}", slow + [(2.0, 60.0)] * 6, "0123", (0.9, 0.09, 90))
         return work
 
     def test_numbers(self):
         checks, details = self.work().judged()
-        one, two = details["rows"]
+        one, two, beside = details["rows"]
         self.assertEqual(wrong(checks), [])
         self.assertAlmostEqual(one["tokens_per_s"], 1e6 / 101.0)  # the better round
         self.assertAlmostEqual(two["efficiency"], 101.0 / 103.0)
         self.assertEqual((two["hidden"], two["peak_mib"]), (0.75, 77))
         self.assertAlmostEqual(two["collectives_ms"], 100.0)
         self.assertAlmostEqual(two["waits_ms"], 25.0)
+        self.assertEqual((beside["optimizer"], beside["step_ms"]), ("beside", 60.0))
+        self.assertAlmostEqual(beside["efficiency"], 101.0 / 120.0)  # and no check of it is wrong
 
     def test_slow_runs_and_other_bits_are_seen(self):
         self.assertEqual(wrong(self.work(two_ms=105.0).judged()[0]), ["ranks 2, plain: efficiency"])
@@ -117,27 +123,57 @@ class ModelTest(unittest.TestCase):
     def test_what_is_fitted_comes_out(self):
         machine = scaling_model.Machine(100e9)
         fit = scaling_model.fit_to(machine, self.sizes, 0.1, 0.105, 0.010, 0.003)
-        step = scaling_model.step_on(machine, self.sizes, 0.1, 2, fit)
+        step = scaling_model.step_beside(machine, self.sizes, 0.1, 2, fit)
         self.assertAlmostEqual(step.seconds, 0.105, places=6)
         self.assertAlmostEqual(step.waits, 0.003, places=6)
         self.assertAlmostEqual(step.collectives, 0.010, places=6)
+
+    def test_ranks_do_not_spread_more_than_their_steps(self):
+        machine = scaling_model.Machine(100e9)
+        fit = scaling_model.fit_to(machine, self.sizes, 0.1, 0.105, 0.010, 0.003, 0.001)
+        self.assertEqual(fit.spread, 0.001)
+        step = scaling_model.step_beside(machine, self.sizes, 0.1, 2, fit)
+        self.assertAlmostEqual(step.seconds, 0.105, places=6)
+
+    def test_behind_backward_collectives_are_waited_for(self):
+        machine, small = scaling_model.Machine(100e9), scaling_model.Machine(100e9).small_gather(2)
+        others = 1.01 * 0.1 + 0.3e-3 - 4e8 / 3.75e12 / 2  # half of the squares are another's
+        plain = scaling_model.step_behind(machine, self.sizes, 0.1, 2)
+        self.assertAlmostEqual(plain.waits, 3 * 10e-6 + 4e8 / 335e9 + small)  # three buckets
+        self.assertAlmostEqual(plain.seconds, others + plain.waits)
+        self.assertEqual(plain.hidden, 0.0)
+        zero = scaling_model.step_behind(machine, self.sizes, 0.1, 2, zero=True)
+        scattered = 3 * 10e-6 + 2e8 / 322e9
+        last = 10e-6 + 128 * 2**20 / 4 / 368e9  # half of a bucket's weights, in bf16
+        self.assertAlmostEqual(zero.waits, scattered + small + last)
+        self.assertAlmostEqual(zero.seconds, others - 28e8 / 3.75e12 / 2 + zero.waits)
+        self.assertAlmostEqual(zero.collectives, scattered + small + 3 * 10e-6 + 1e8 / 368e9)
+
+    def test_more_gpus_cost_behind_backward(self):
+        machine = scaling_model.Machine(100e9)
+        for zero in (False, True):
+            seconds = [scaling_model.step_behind(machine, self.sizes, 0.1, n, zero).seconds
+                       for n in (2, 4, 8)]
+            self.assertEqual(seconds, sorted(seconds))
 
     def test_less_network_and_more_gpus_cost(self):
         machine = scaling_model.Machine(100e9)
         fit = scaling_model.Fit(1.5, 0.5, 0.001)
         for zero in (False, True):
-            seconds = [scaling_model.step_on(machine, self.sizes, 0.1, n, fit, zero).seconds
+            seconds = [scaling_model.step_beside(machine, self.sizes, 0.1, n, fit, zero).seconds
                        for n in (8, 16, 64, 256, 1024)]
             self.assertEqual(seconds, sorted(seconds))
             one_link = scaling_model.Machine(100e9, links=1)
-            slow = scaling_model.step_on(one_link, self.sizes, 0.1, 16, fit, zero)
+            slow = scaling_model.step_beside(one_link, self.sizes, 0.1, 16, fit, zero)
             self.assertGreater(slow.seconds, seconds[1])
 
-    def reported(self, gpu):
+    TWO = (("plain", 5.8e5), ("zero", 5.95e5), ("beside", 5.9e5))
+
+    def reported(self, gpu, two=TWO):
         """The model's page from a report on one and two GPUs, beside the one of gpu_check."""
         rows = [{"ranks": n, "optimizer": o, "tokens_per_s": rate, "hidden": 0.75,
                  "collectives_ms": 4.0, "waits_ms": 1.0}
-                for n, o, rate in ((1, "plain", 3e5), (2, "plain", 5.9e5), (2, "zero", 5.95e5))]
+                for n, o, rate in ((1, "plain", 3e5), *((2, *run) for run in two))]
         buses = [{"ranks": 2, "operation": "all_reduce", "bytes": 1e8, "bus_gb_per_s": 300.0}]
         sections = {name: {"gpu": gpu, "details": {"rows": found}}
                     for name, found in (("gpt2", rows), ("bandwidth", buses))}
@@ -152,8 +188,30 @@ class ModelTest(unittest.TestCase):
         page = self.reported("NVIDIA H200")
         self.assertIn("those of docs/performance/scaling.json", page)
         self.assertIn("300 GB/s (measured on 2 GPUs)", page)
-        self.assertIn("| 2 | plain | 0.9833 | 0.9833 | 75% | 75% | fitted to it |", page)
-        self.assertIn("| 2 | zero | 0.9917 |", page)
+        self.assertIn("| 2 | plain, beside backward | 0.9833 | 0.9833 | 75% | 75% | fitted to it |",
+                      page)
+        self.assertIn("| 2 | plain | 0.9667 |", page)
+        self.assertIn("| 2 | ZeRO-1 | 0.9917 |", page)
+        for gpus, hosts, way in ((2, 1, "behind"), (8, 1, "behind"), (16, 2, "beside")):
+            self.assertIn(f"\n| {gpus} | {hosts} | {way} | ", page)
+
+    def test_where_no_run_says_how_gradients_travelled_it_was_beside_backward(self):
+        page = self.reported("NVIDIA H200", (("plain", 5.9e5), ("zero", 5.95e5)))
+        self.assertIn("| 2 | plain, beside backward | 0.9833 | 0.9833 | 75% | 75% | fitted to it |",
+                      page)
+        self.assertIn("| 2 | ZeRO-1, beside backward | 0.9917 |", page)
+
+    def test_points_of_the_check_are_read(self):
+        rows = [{"gpus": 2, "optimizer": kind, "tokens_per_s": 5.9e5, "hidden": "75",
+                 "collectives_ms": 4.0, "waits_ms": 1.5}
+                for kind in ("plain", "zero", "plain_beside", "zero_beside", "zero_bf16")]
+        rows.insert(0, {"gpus": 1, "optimizer": "one", "tokens_per_s": 3e5, "hidden": None})
+        points, _ = scaling_model.points_of_check({"sections": {"ddp": {"details": {"rows": rows}}}})
+        self.assertEqual([(row["ranks"], row["optimizer"]) for row in points["gpt2"]],
+                         [(1, "plain"), (2, "plain"), (2, "zero"), (2, "beside"),
+                          (2, "zero_beside")])
+        beside = scaling_model.find(points["gpt2"], 2, "beside")
+        self.assertEqual((beside["collectives_ms"], beside["waits_ms"]), (4.0, 1.5))
 
     def test_points_of_cpus_are_not(self):
         page = self.reported("none; 2 x CPU")
