@@ -20,6 +20,13 @@ TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
     option->group(group);
     return option;
   };
+  // CLI11 sets an optional that it is given as a flag's variable to false, whether the flag comes
+  // or not.
+  const auto add_choice = [&](const std::string& flags, std::optional<bool>& choice,
+                              const std::string& help) {
+    const auto choose = [&choice](int64_t yes) { choice = yes > 0; };
+    add(app.add_flag_function(flags, choose, help))->take_last();
+  };
   add(app.add_option("--nproc", nproc_,
                      "processes to start on this host; without it, and not under torchrun, srun or "
                      "mpirun: one a GPU, or one"))
@@ -27,10 +34,9 @@ TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
   add(app.add_option("--backend", backend_, "nccl for GPUs, gloo for CPUs, or auto"))
       ->check(CLI::IsMember({"auto", "nccl", "gloo"}))
       ->capture_default_str();
-  add(app.add_flag(
-      "--zero,!--no-zero", zero_,
-      "share the optimizer's state out among the ranks (ZeRO 1), or not; unless given, "
-      "the GPUs of one host do"));
+  add_choice("--zero,!--no-zero", zero_,
+             "share the optimizer's state out among the ranks (ZeRO 1), or not; unless given, the "
+             "GPUs of one host do");
   add(app.add_option("--reduce", reduce_, "gradients travel as f32 or bf16"))
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
@@ -39,9 +45,10 @@ TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
                           " on GPUs beside backward, ", kGpuBucketMbBehind, " behind it, and ",
                           kCpuBucketMb, " on CPUs")))
       ->check(CLI::Range(0.001, 65536.0));
-  add(app.add_flag("--overlap,!--no-overlap", overlap_,
-                   "gradients travel beside backward, or when it has ended and then take nothing "
-                   "from it; unless given, beside it but on the GPUs of one host"));
+  add_choice(
+      "--overlap,!--no-overlap", overlap_,
+      "gradients travel beside backward, or when it has ended and then take nothing from it; "
+      "unless given, beside it but on the GPUs of one host");
   add(app.add_option("--nccl-max-ctas", nccl_max_ctas_,
                      "blocks (CTAs) of a GPU that NCCL takes at most; it decides unless given"))
       ->check(CLI::Range(1, 64));

@@ -117,7 +117,7 @@ Fields machine_fields(TrainConfig& c) {
       config_field(
           "recorded", c.recorded,
           "on a GPU: start a whole step by one call, recorded once (a CUDA graph); in several "
-          "processes forward and backward, with --no-overlap"),
+          "processes forward and backward, unless gradients travel beside it (--overlap)"),
       config_field(
           "device", c.device,
           {{DeviceChoice::any, "auto"}, {DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}},

@@ -210,6 +210,38 @@ TEST_CASE("a dry run prints the plan and starts nothing", "[tools]") {
   CHECK_FALSE(fs::exists(place.path / "run"));
 }
 
+TEST_CASE("processes on CPUs train plainly and beside backward unless told otherwise", "[tools]") {
+  const Workplace place;
+  const std::string behind = ", when backward has ended", whole = "whole on each rank",
+                    shared = "shared out among the ranks";
+  const struct {
+    const char* arguments;
+    std::string when, optimizer;
+  } cases[] = {
+      {"", "", whole},
+      {"--zero", "", shared},
+      {"--no-zero", "", whole},
+      {"--overlap", "", whole},
+      {"--no-overlap", behind, whole},
+      {"--zero --no-overlap", behind, shared},
+      {"--no-zero --zero", "", shared},  // the last one counts
+      {"--zero --no-zero --overlap --no-overlap", behind, whole},
+  };
+  for (const auto& c : cases) {
+    INFO("train_ddp " << c.arguments);
+    const std::string end = "gradients: summed as f32 in buckets of 1048576 bytes over gloo" +
+                            c.when + "\noptimizer: " + c.optimizer + "\n";
+    const Finished plan =
+        place.run("train_ddp", kSmall + "--device cpu --nproc 2 --dry-run " + c.arguments);
+    CHECK(plan.code == 0);
+    CHECK(plan.out.find(end) != std::string::npos);
+    const std::string variables = place_of(1, 4, 1234);
+    REQUIRE(wait_for(start_rank(place, "placed", variables,
+                                kSmall + "--device cpu --dry-run " + c.arguments)) == 0);
+    CHECK(place.read("placed.out").find(end) != std::string::npos);
+  }
+}
+
 TEST_CASE("bad options of train_ddp are one line and exit code 2", "[tools]") {
   const Workplace place;
   const struct {
