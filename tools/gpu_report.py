@@ -31,8 +31,7 @@ LEAST_RATES = {"forward": 300, "backward": 228}
 MEMORY_SAVED = {"8x1024": 0.30, "2x2048": 0.40}
 # A step with flash attention against one with composed, times as fast.
 STEP_SPEEDUP = {"8x1024": 1.3, "2x2048": 1.15}
-# Runs on two GPUs, with the options that make them what they are, and the one that they are compared
-# with.
+# Runs on two GPUs, with the options that make them what they are, and one to compare them with.
 SPEEDS = {"one": "", "plain": "--no-zero", "zero": "as it comes",
           "plain_beside": "--no-zero --overlap", "zero_beside": "--zero --overlap",
           "zero_bf16": "--reduce bf16"}

@@ -424,9 +424,9 @@ def predicted(model, machine, fit):
         plain, zero = (step_as_it_comes(machine, model, ranks, fit, shared)
                        for shared in (False, True))
         rows.append((ranks, -(-ranks // GPUS_A_HOST),
-                     "behind" if ranks <= GPUS_A_HOST else "beside", f"{1e3 * plain.collectives:.1f}",
-                     f"{1e3 * plain.waits:.1f}", f"{model.alone / plain.seconds:.3f}",
-                     f"{model.alone / zero.seconds:.3f}",
+                     "behind" if ranks <= GPUS_A_HOST else "beside",
+                     f"{1e3 * plain.collectives:.1f}", f"{1e3 * plain.waits:.1f}",
+                     f"{model.alone / plain.seconds:.3f}", f"{model.alone / zero.seconds:.3f}",
                      best_bucket(machine, model, ranks, fit, False),
                      best_bucket(machine, model, ranks, fit, True)))
     return rows_of(["GPUs", "hosts", "backward, gradients travel", "collectives ms", "waits ms",

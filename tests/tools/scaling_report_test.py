@@ -206,7 +206,8 @@ class ModelTest(unittest.TestCase):
                  "collectives_ms": 4.0, "waits_ms": 1.5}
                 for kind in ("plain", "zero", "plain_beside", "zero_beside", "zero_bf16")]
         rows.insert(0, {"gpus": 1, "optimizer": "one", "tokens_per_s": 3e5, "hidden": None})
-        points, _ = scaling_model.points_of_check({"sections": {"ddp": {"details": {"rows": rows}}}})
+        report = {"sections": {"ddp": {"details": {"rows": rows}}}}
+        points, _ = scaling_model.points_of_check(report)
         self.assertEqual([(row["ranks"], row["optimizer"]) for row in points["gpt2"]],
                          [(1, "plain"), (2, "plain"), (2, "zero"), (2, "beside"),
                           (2, "zero_beside")])
