@@ -224,7 +224,8 @@ def ddp_speed(section):
     rounds = {run: section.find(rf"^run speed_{run}_(\d): ") for run in SPEEDS}
     speed = {run: max(statistics.median(section.steps_of(f"speed_{run}_{r}", "tokens_per_s")[10:])
                       for r in rounds[run]) for run in SPEEDS}
-    rows = [{"gpus": 1 if run == "one" else 2, "optimizer": run, "tokens_per_s": speed[run],
+    rows = [{"gpus": 1 if run == "one" else 2, "optimizer": run, "options": SPEEDS[run],
+             "tokens_per_s": speed[run],
              "scaling": speed[run] / (speed["one"] * (1 if run == "one" else 2)),
              **ddp_collectives(section, f"speed_{run}_1", run == "one")} for run in speed]
     return [check("train_ddp as it comes: two GPUs / twice one", speed["zero"] / speed["one"] / 2,
@@ -314,7 +315,7 @@ def decode_table(details):
 
 
 def ddp_table(details):
-    rows = [(r["gpus"], SPEEDS[r["optimizer"]], f"{r['tokens_per_s']:.0f}",
+    rows = [(r["gpus"], r["options"], f"{r['tokens_per_s']:.0f}",
              f"{r['scaling']:.4f}", f"{r['hidden']} %" if r["hidden"] else "-")
             for r in details["rows"]]
     return ["GPT-2 124M, bf16, 32 x 1024 tokens a GPU.", ""] + rows_of(

@@ -33,10 +33,10 @@ BUCKET_BEHIND = 128 * 2**20  # and behind it
 NCCL_SHARE = 16 / 132   # of a GPU's multiprocessors, which hold NCCL's blocks while one works
 LARGER_BUCKETS = [mib * 2**20 for mib in (50, 100, 200, 400)]
 
-# Behind backward: how often the bytes cross a GPU's link, in the limit of many GPUs, and bytes/s of
-# one, as measured on two H200s; seconds to begin.
-WINDOWS = {"all_reduce": (2, 335e9), "reduce_scatter": (1, 322e9), "all_gather": (1, 368e9)}
-WINDOW_START = 10e-6
+# Behind backward, with 32 blocks: how often the bytes cross a GPU's link, in the limit of many GPUs,
+# and bytes/s of one, as measured on two H200s; seconds to begin.
+BEHIND = {"all_reduce": (2, 324e9), "reduce_scatter": (1, 269e9), "all_gather": (1, 263e9)}
+START_BEHIND = 10e-6
 # What all other work of a step takes longer among several ranks: kernels, as a share, and seconds
 # between them, where a lone process has recorded the whole step.
 SLOWER_KERNELS, GAPS = 0.01, 0.3e-3
@@ -217,10 +217,10 @@ def sum_gradients(step, gradients, backward, collective, fit):
         step.seconds += after
 
 
-def in_windows(operation, ranks, size):
+def seconds_behind(operation, ranks, size):
     """Seconds of a collective behind backward, between GPUs of one host."""
-    crossings, rate = WINDOWS[operation]
-    return WINDOW_START + crossings * size * (ranks - 1) / ranks / rate
+    crossings, rate = BEHIND[operation]
+    return START_BEHIND + crossings * size * (ranks - 1) / ranks / rate
 
 
 def gather_updated(step, sizes, update, ranks, bucket):
@@ -229,7 +229,7 @@ def gather_updated(step, sizes, update, ranks, bucket):
     updated = gathered = 0.0
     for size, _ in reversed(buckets_of(sizes, bucket)):
         updated += update * size / (4 * sizes.all)
-        takes = in_windows("all_gather", ranks, size / 2)
+        takes = seconds_behind("all_gather", ranks, size / 2)
         gathered = max(gathered, updated) + takes
         step.collectives += takes
     step.waits += gathered - updated
@@ -241,7 +241,7 @@ def step_behind(machine, sizes, alone, ranks, zero=False, bucket=BUCKET_BEHIND):
     gradients that travel when backward has ended."""
     adamw, squares = (b * sizes.all / MEMORY for b in (ADAMW_BYTES, SQUARES_BYTES))
     step = Step((1 + SLOWER_KERNELS) * alone + GAPS - squares * (1 - 1 / ranks))
-    step.wait(sum(in_windows("reduce_scatter" if zero else "all_reduce", ranks, size)
+    step.wait(sum(seconds_behind("reduce_scatter" if zero else "all_reduce", ranks, size)
                   for size, _ in buckets_of(sizes, bucket)))
     step.wait(machine.small_gather(ranks))
     if zero:
