@@ -8,6 +8,8 @@
 # Rows are measured on a GPU, all of them without arguments: gpt2_124m, gpt2_350m, qwen2.5_0.5b,
 # qwen3_0.6b, small8, small8_long, tiny. A row takes about a minute, most of which is PyTorch's
 # compiler; the report, train.json and as tables train.md, keeps what it has of the others.
+# Different rows may be measured at the same time on several GPUs, each call with its own
+# CUDA_VISIBLE_DEVICES.
 #
 # cpu: `train --config configs/tiny.json --flash` beside PyTorch, eager and compiled; the report is
 # cpu.json and, as a table, cpu.md. A round, 5 by default, runs each of them once. Other programs
@@ -46,7 +48,7 @@ all_rows="gpt2_124m gpt2_350m qwen2.5_0.5b qwen3_0.6b small8 small8_long tiny"
 # What a row measures: config, batch, micro-steps, steps, options of xtrain; modes of PyTorch.
 describe() {
   accumulate=1 steps=20 modes=default
-  ours=(--dtype bf16 --attention flash --gemm-choices "$work/gemm_choices.json")
+  ours=(--dtype bf16 --attention flash --gemm-choices "$work/gemm_choices.$1.json")
   theirs=()
   case $1 in
     gpt2_124m) config=gpt2_124m batch=32x1024 ;;

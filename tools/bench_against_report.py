@@ -9,7 +9,9 @@ The first puts what a row's rounds have printed into the report; both write the 
 
 import argparse
 import datetime
+import fcntl
 import json
+import os
 import pathlib
 import statistics
 
@@ -148,12 +150,15 @@ def main():
     parser.add_argument("--work", type=pathlib.Path)
     parser.add_argument("--commit", default="unknown")
     o = parser.parse_args()
+    if o.row and not o.work:
+        parser.error("--row needs --work")
+    row = new_row(o.work, o.row, o.commit) if o.row else None
     path = o.folder / "train.json"
+    folder = os.open(o.folder, os.O_RDONLY)  # its lock: other rows may end at the same time
+    fcntl.flock(folder, fcntl.LOCK_EX)
     report = json.loads(path.read_text()) if path.exists() else {"rows": {}}
-    if o.row:
-        if not o.work:
-            parser.error("--row needs --work")
-        report["rows"][o.row] = new_row(o.work, o.row, o.commit)
+    if row:
+        report["rows"][o.row] = row
         path.write_text(json.dumps(report, indent=1) + "\n")
     (o.folder / "train.md").write_text(page(report))
 
