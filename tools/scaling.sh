@@ -161,10 +161,7 @@ fi
 check_sections "${sections[@]}"
 build_programs train train_ddp bench_collectives
 
-if [[ -z ${RUNS:-} && $device == cuda && $(df --output=avail /dev/shm | tail -n 1) -gt 33554432 ]]
-then
-  export RUNS=/dev/shm
-fi
+keep_runs_in_memory
 for section in "${sections[@]}"; do
   run_section "$section"
   add_to_report "$section"

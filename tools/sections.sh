@@ -95,11 +95,11 @@ kill_a_rank() {
 
 # --- the build
 
-# build_programs TARGET...: one build at a time, since other sections may be under way on another
-# GPU.
+# build_programs TARGET...: one build at a time, since other sections and scripts may be under way
+# on another GPU.
 build_programs() {
   mkdir -p "$work" "$report"
-  (flock 9 && build_alone "$@") 9>"$work/build.lock"
+  (flock 9 && build_alone "$@") 9>"$build/build.lock"
 }
 
 build_alone() {
