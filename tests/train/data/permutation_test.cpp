@@ -39,6 +39,13 @@ TEST_CASE("permutation: seeds and streams give different orders, the same ones t
   CHECK(images(1000, 7, 3) != images(1000, 8, 3));
 }
 
+// tests/tools/loss_curves_test.py has the same numbers.
+TEST_CASE("permutation: the order is the one that runs before had") {
+  const Permutation permutation(9667, 1337, 3);
+  const std::vector<uint64_t> expected{492, 2836, 6803, 1552, 7558, 9174, 4141, 3364};
+  for (uint64_t i = 0; i < expected.size(); ++i) CHECK(permutation(i) == expected[i]);
+}
+
 TEST_CASE("permutation: looks random: fixed points and ascents as in a random order") {
   const uint64_t n = 20000;
   const std::vector<uint64_t> all = images(n, 1, 0);

@@ -71,6 +71,18 @@ TEST_CASE("windows: an epoch covers the stream once, from another phase each tim
   CHECK(orders.size() == 20);
 }
 
+// tests/tools/loss_curves_test.py has the same numbers for the order as Python programs compute it.
+TEST_CASE("windows: the order is the one that runs before had") {
+  const TemporaryFolder folder;
+  const ShuffledWindows windows(counting_source(folder, 1000), 64, 1);
+  const std::vector<int64_t> expected{426, 874, 42,  554, 935, 298, 746, 362, 234, 810,
+                                      490, 170, 682, 618, 106, 421, 293, 741, 165, 357,
+                                      677, 805, 933, 549, 869, 101, 613, 37,  485, 229};
+  for (size_t g = 0; g < expected.size(); ++g) {
+    CHECK(windows.start_of(static_cast<int64_t>(g)) == expected[g]);
+  }
+}
+
 TEST_CASE("windows: a batch depends on its place in the run alone") {
   const TemporaryFolder folder;
   const auto source = counting_source(folder, 5000);
