@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Trains GPT-2 124M on 10 M tokens of the built-in stories, with xtrain twice and with PyTorch, from
+# the same weights on the same batches, and checks that the losses agree and that the second run has
+# the bits of the first. Reports in docs/performance/loss_curves.json and, as tables and a picture,
+# loss_curves.md and loss_curves.svg.
+#
+#   bash tools/loss_curves.sh [--device cpu] COMMIT
+#
+# COMMIT is what the report says was measured. With --device cpu the model is a small one, which
+# tries everything out. All of it lies in the section gpt2.
+#
+# Variables: DTYPE, bf16 or f32 (bf16, or f32 on CPUs); BUILD, the build folder (build-gpu, or build
+# on CPUs); REPORT, the folder of the report (docs/performance, or loss_curves in the build folder
+# on CPUs); PYTHON, one that has PyTorch (python3); CMAKE_ARGS, further arguments of cmake; RUNS, a
+# folder for the files of runs (/dev/shm where it has room, since every run ends with a checkpoint).
+# shellcheck disable=SC2317 # sections are called by name
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+refuse() { echo "loss_curves: $*" >&2; exit 2; }
+if [[ ${1:-} == --device ]]; then
+  [[ $# -gt 1 ]] || refuse "--device must be followed by cuda or cpu"
+  export DEVICE=$2
+  shift 2
+fi
+name=loss_curves
+reporter=tools/loss_curves_report.py
+device=${DEVICE:-cuda}
+python=${PYTHON:-python3}
+limit=480  # seconds a section may take
+
+case $device in
+  cuda)
+    build=${BUILD:-build-gpu}
+    report=${REPORT:-docs/performance}
+    dtype=${DTYPE:-bf16}
+    stories=89000 held_out=2500  # 9.9 M tokens, of which the steps see 9.83 M once, and 0.29 M
+    gpt2=(--config configs/gpt2_124m.json --batch-size 32 --max-steps 300
+      --set train.warmup_steps=30 --set train.eval_interval=25 --set train.eval_steps=8)
+    ;;
+  cpu)
+    build=${BUILD:-build}
+    report=${REPORT:-$build/loss_curves}
+    dtype=${DTYPE:-f32}
+    stories=600 held_out=50
+    gpt2=(--config configs/tiny.json --set model.model_type=gpt2 --set model.vocab_size=4100
+      --batch-size 4 --max-steps 60
+      --set train.warmup_steps=10 --set train.eval_interval=10 --set train.eval_steps=10)
+    ;;
+  *) refuse "--device must be cuda or cpu; got $device" ;;
+esac
+
+# Threads that wait must not spin on the cores of others.
+export OMP_WAIT_POLICY=passive
+
+source tools/sections.sh
+
+# A tokenizer, and tokens of the stories: those of the first held_out stories are for validation.
+make_tokens() {
+  local marker='<|endoftext|>'
+  "$build/bin/stories" --count "$stories" --separator "$marker" >"$runs/text.txt"
+  "$build/bin/train_tokenizer" "$runs/text.txt" --vocab-size 4096 --split-on "$marker" \
+    --out "$runs/tokenizer.json"
+  "$build/bin/tokenize" "$runs/text.txt" --tokenizer "$runs/tokenizer.json" --split-on "$marker" \
+    --val-documents "$held_out" --out-dir "$runs/tokens"
+}
+
+section_gpt2() {
+  local twin=("$python" tools/loss_curves_pytorch.py)
+  local all=("${gpt2[@]}" --device "$device" --dtype "$dtype" --flash
+    --data "$runs/tokens/tokens_train_000000.bin"
+    --set "data.val_files=[\"$runs/tokens/tokens_val_000000.bin\"]"
+    --set train.total_batch_size=null --set train.learning_rate=6e-4 --set train.min_lr_ratio=0.1
+    --set train.beta2=0.95 --set train.num_samples=0 --set train.checkpoint_interval=0)
+  if [[ $device == cuda ]]; then all+=(--set "train.gemm_choices=$runs/gemm_choices.json"); fi
+  make_tokens
+  "$build/bin/train" "${all[@]}" --print-config >"$work/gpt2/run.json"
+  "${twin[@]}" init --run "$work/gpt2/run.json" --out "$runs/initial"
+  run_in_processes first "$build/bin/train" "${all[@]}" --init "$runs/initial"
+  run_in_processes second "$build/bin/train" "${all[@]}" --init "$runs/initial"
+  "${twin[@]}" train --run "$work/gpt2/run.json" --init "$runs/initial" --device "$device" \
+    --out "$work/gpt2/pytorch.jsonl"
+}
+
+if [[ $# -eq 2 && $1 == --section ]]; then call_section "$2"; fi
+
+[[ $# -ge 1 ]] || refuse "usage: bash tools/loss_curves.sh [--device cpu] COMMIT"
+commit=$1
+shift
+sections=("$@")
+if [[ $# -eq 0 ]]; then sections=(gpt2); fi
+check_sections "${sections[@]}"
+build_programs train stories train_tokenizer tokenize
+keep_runs_in_memory
+for section in "${sections[@]}"; do
+  run_section "$section"
+  add_to_report "$section"
+done
+end_of_report
