@@ -37,7 +37,8 @@ case $device in
     stories=89000 held_out=2500  # 9.97 M tokens, of which the steps see 9.83 M once, and 0.29 M
     # The higher the rate, the faster differences of rounding grow.
     gpt2=(--config configs/gpt2_124m.json --batch-size 32 --max-steps 300
-      --learning-rate 3e-4 --set train.warmup_steps=50 --set train.eval_interval=25 --set train.eval_steps=8)
+      --learning-rate 3e-4 --set train.warmup_steps=50
+      --set train.eval_interval=25 --set train.eval_steps=8)
     ;;
   cpu)
     build=${BUILD:-build}
