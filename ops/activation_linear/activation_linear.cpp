@@ -113,15 +113,12 @@ bool is_one_kernel(const Context& ctx, const Tensor& gate_up, const Tensor& weig
   }
   Shape hidden = gate_up.shape();
   hidden[hidden.rank() - 1] = weight.size(1);
-  return has_few_rows_kernel(ctx, hidden, weight, bias) && gate_up.is_contiguous() &&
-         gate_up.is_aligned(16);
+  return has_few_rows_kernel(ctx, hidden, weight, bias) && is_packed(gate_up);
 }
 
 Tensor few_rows_value(const Context& ctx, const Tensor& gate_up, const Tensor& weight,
                       const Tensor& bias) {
-  Shape shape = gate_up.shape();
-  shape[shape.rank() - 1] = weight.size(0);
-  Tensor y = empty(ctx, shape, gate_up.dtype());
+  Tensor y = empty(ctx, linear_shape(gate_up.shape(), weight), gate_up.dtype());
   dispatch(ctx, gate_up, "swiglu_linear", [&](auto device, auto scalar) {
     using T = decltype(scalar);
     if constexpr (std::is_same_v<decltype(device), Cuda>) {

@@ -59,6 +59,12 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
         bias.dtype());
 }
 
+Shape linear_shape(const Shape& x, const Tensor& weight) {
+  Shape y = x;
+  y[y.rank() - 1] = weight.size(0);
+  return y;
+}
+
 bool has_few_rows_kernel(const Context& ctx, const Shape& x, const Tensor& weight,
                          const Tensor& bias) {
   constexpr int64_t kVectors = 2;           // that the kernel may keep beside the rows
@@ -75,12 +81,14 @@ bool has_few_rows_kernel(const Context& ctx, const Shape& x, const Tensor& weigh
                               bias.dtype() == weight.dtype()));
 }
 
+bool is_packed(const Tensor& x) {
+  return !x.defined() || (x.is_contiguous() && x.is_aligned(16));
+}
+
 Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_linear(x, weight, bias);
-  Shape shape = x.shape();
-  shape[shape.rank() - 1] = weight.size(0);
-  Tensor y = empty(ctx, shape, x.dtype());
-  if (has_few_rows_kernel(ctx, x.shape(), weight, bias) && x.is_contiguous() && x.is_aligned(16)) {
+  Tensor y = empty(ctx, linear_shape(x.shape(), weight), x.dtype());
+  if (has_few_rows_kernel(ctx, x.shape(), weight, bias) && is_packed(x)) {
     multiply_few_rows(ctx, x, weight, bias, y);
     return y;
   }
@@ -97,8 +105,7 @@ LinearGelu linear_gelu_value(const Context& ctx, const Tensor& x, const Tensor& 
                              const Tensor& bias) {
   if (bias.defined() && x.dtype() == Dtype::bf16) {
     check_linear(x, weight, bias);
-    Shape shape = x.shape();
-    shape[shape.rank() - 1] = weight.size(0);
+    const Shape shape = linear_shape(x.shape(), weight);
     const LinearGelu r{empty(ctx, shape, x.dtype()), empty(ctx, shape, x.dtype())};
     const Shape rows = rows_shape(r.y);
     if (gemm_bias_gelu(ctx, as_rows(ctx, x), weight.transpose(0, 1), bias, r.y.reshape(rows),

@@ -15,6 +15,9 @@ Tensor as_rows(const Context& ctx, const Tensor& x);
 // Error unless they fit each other; bias may be undefined.
 void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
 
+// That of x weight^T, [..., out], where x has shape [..., in].
+Shape linear_shape(const Shape& x, const Tensor& weight);
+
 // x weight^T + bias, checked.
 Tensor linear_value(const Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
@@ -28,9 +31,11 @@ LinearGelu linear_gelu_value(const Context& ctx, const Tensor& x, const Tensor& 
 
 // Whether y = f(x) weight^T + bias, f(x) of shape `x`, has a kernel that computes f(x) itself and
 // reads the weight once: for 1 to 8 rows of whole packs, on a GPU. It keeps nothing for backward.
-// x and what else goes into it must be contiguous and begin at multiples of 16 bytes.
+// x and what else goes into it must be packed (is_packed).
 bool has_few_rows_kernel(const Context& ctx, const Shape& x, const Tensor& weight,
                          const Tensor& bias);
+// Whether x is contiguous and begins at a multiple of 16 bytes, or is undefined.
+bool is_packed(const Tensor& x);
 // As that kernel takes it; y is contiguous.
 template <class T>
 FewRowsLinear<T> few_rows_of(const Tensor& weight, const Tensor& bias, Tensor& y) {

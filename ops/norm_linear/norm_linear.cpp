@@ -65,16 +65,12 @@ class AddNormLinearNode final : public NormLinearBase {  // x, branch, parameter
   }
 };
 
-bool is_pack_row(const Tensor& x) {
-  return !x.defined() || (x.is_contiguous() && x.is_aligned(16));
-}
-
 // Whether one kernel does all of it.
 bool is_one_kernel(const Context& ctx, const Tensor& x, const Tensor& branch,
                    const NormLinearParameters& p) {
   const Tensor &weight = p.weight.value, &bias = p.bias.value;
-  return x.defined() && has_few_rows_kernel(ctx, x.shape(), weight, bias) && is_pack_row(x) &&
-         is_pack_row(branch) && is_pack_row(p.norm_weight.value) && is_pack_row(p.norm_bias.value);
+  return x.defined() && has_few_rows_kernel(ctx, x.shape(), weight, bias) && is_packed(x) &&
+         is_packed(branch) && is_packed(p.norm_weight.value) && is_packed(p.norm_bias.value);
 }
 
 NormLinear few_rows_value(const Context& ctx, const Tensor& x, const Tensor& branch,
@@ -82,9 +78,8 @@ NormLinear few_rows_value(const Context& ctx, const Tensor& x, const Tensor& bra
   const Tensor &scale = p.norm_weight.value, &shift = p.norm_bias.value;
   check_norm("norm_linear", x, branch, scale, shift, kind, eps);
   check_linear(x, p.weight.value, p.bias.value);
-  Shape shape = x.shape();
-  shape[shape.rank() - 1] = p.weight.value.size(0);
-  Tensor y = empty(ctx, shape, x.dtype()), sum = branch.defined() ? empty_like(ctx, x) : x;
+  Tensor y = empty(ctx, linear_shape(x.shape(), p.weight.value), x.dtype());
+  Tensor sum = branch.defined() ? empty_like(ctx, x) : x;
   dispatch(ctx, x, "norm_linear", [&](auto device, auto scalar) {
     using T = decltype(scalar);
     if constexpr (std::is_same_v<decltype(device), Cuda>) {
