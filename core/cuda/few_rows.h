@@ -8,6 +8,8 @@
 // sizes of W: as many as it takes to have all of it on its way at once. So a result depends on its
 // row of x, its line of W and the sizes of W, not on how many rows there are.
 
+#include <type_traits>
+
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce.h"

@@ -13,17 +13,19 @@
 
 #include <algorithm>
 
+#include "core/cuda/few_rows.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce.h"
 #include "ops/attention/flash_cuda_kernels.h"
+#include "ops/attention/head_lanes_cuda.h"
 #include "ops/attention/running_softmax_cuda.h"
 
 namespace xtrain {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
-constexpr int kMostRows = 8;        // queries times the heads that share a key
+constexpr int kMostRows = kMostFewRows;  // queries times the heads that share a key
 constexpr int64_t kLeastKeys = 64;  // of a part: fewer cost more to put together than they save
 
 // The rows of a key head: `queries` of each head of the group, the head first.
@@ -190,15 +192,6 @@ void attend(const Cuda& cuda, const FlashForward<T>& call) {
       combine_parts<T>, call, parts);
 }
 
-template <class T, int kLanes>
-void attend_with_rows(const Cuda& cuda, const FlashForward<T>& call) {
-  const int64_t rows = rows_of(call.problem.sizes);
-  if (rows == 1) return attend<T, kLanes, 1>(cuda, call);
-  if (rows == 2) return attend<T, kLanes, 2>(cuda, call);
-  if (rows <= 4) return attend<T, kLanes, 4>(cuda, call);
-  attend<T, kLanes, kMostRows>(cuda, call);
-}
-
 template <class T>
 bool rows_are_packs(const T* x, const HeadStrides& strides, int64_t batch, int64_t time,
                     int64_t heads) {
@@ -216,10 +209,8 @@ bool split_keys_supports(const FlashForward<T>& call) {
   constexpr int64_t kMostKeys = int64_t{1} << 30, kMostBlocks = 65535;
   const FlashProblem& p = call.problem;
   const AttentionSizes& n = p.sizes;
-  const int64_t lanes = n.head_dim / kPackSize<T>;
   return rows_of(n) >= 1 && rows_of(n) <= kMostRows && n.batch >= 1 && !p.drops &&
-         n.head_dim % kPackSize<T> == 0 && lanes >= 4 && lanes <= kWarp &&
-         (lanes & (lanes - 1)) == 0 && n.keys <= kMostKeys && n.batch <= kMostBlocks &&
+         fits_lanes<T>(n.head_dim) && n.keys <= kMostKeys && n.batch <= kMostBlocks &&
          n.kv_heads <= kMostBlocks && rows_are_packs(call.q, p.q, n.batch, n.queries, n.heads) &&
          rows_are_packs(call.k, p.k, n.batch, n.keys, n.kv_heads) &&
          rows_are_packs(call.v, p.v, n.batch, n.keys, n.kv_heads);
@@ -227,16 +218,12 @@ bool split_keys_supports(const FlashForward<T>& call) {
 
 template <class T>
 void split_keys_forward(const Cuda& cuda, const FlashForward<T>& call) {
-  switch (call.problem.sizes.head_dim / kPackSize<T>) {
-    case 4:
-      return attend_with_rows<T, 4>(cuda, call);
-    case 8:
-      return attend_with_rows<T, 8>(cuda, call);
-    case 16:
-      return attend_with_rows<T, 16>(cuda, call);
-    default:
-      return attend_with_rows<T, 32>(cuda, call);
-  }
+  const AttentionSizes& n = call.problem.sizes;
+  with_lanes<T>(n.head_dim, [&](auto lanes) {
+    with_room_for_rows(rows_of(n), [&](auto rows) {
+      attend<T, decltype(lanes)::value, decltype(rows)::value>(cuda, call);
+    });
+  });
 }
 
 #define XT_SPLIT_KEYS(T)                                     \

@@ -8,9 +8,11 @@
 
 #include <algorithm>
 
+#include "core/cuda/few_rows.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce.h"
+#include "ops/attention/head_lanes_cuda.h"
 #include "ops/attention/running_softmax_cuda.h"
 #include "ops/cached_attention/cached_attention_kernels.h"
 
@@ -20,8 +22,8 @@ namespace {
 namespace cg = cooperative_groups;
 
 constexpr int kWarps = 16, kThreads = kWarps * kWarp;
-constexpr int kMostQueries = 8;  // that share a key head
-constexpr int kBlocks = 8;       // of a cluster
+constexpr int kMostQueries = kMostFewRows;  // that share a key head
+constexpr int kBlocks = 8;                  // of a cluster
 
 // The work of a warp before keys can be met: warps below kMostQueries have a query.
 constexpr int kKeyWarp = kMostQueries, kValueWarp = kMostQueries + 1;
@@ -329,42 +331,26 @@ void attend(const Cuda& cuda, const CachedAttention<T>& p) {
   XT_LAUNCH_EARLY(cuda, shape, (attend_to_cache<T, kLanes, kQueries>), p);
 }
 
-template <class T, int kLanes>
-void attend_with_queries(const Cuda& cuda, const CachedAttention<T>& p) {
-  const int64_t queries = p.options.heads / p.options.kv_heads;
-  if (queries == 1) return attend<T, kLanes, 1>(cuda, p);
-  if (queries == 2) return attend<T, kLanes, 2>(cuda, p);
-  if (queries <= 4) return attend<T, kLanes, 4>(cuda, p);
-  attend<T, kLanes, kMostQueries>(cuda, p);
-}
-
 }  // namespace
 
 template <class T>
 bool cached_attention_supports(const Cuda& cuda, const CachedAttention<T>& p) {
   constexpr int64_t kMostKeys = int64_t{1} << 30, kMostGrid = 65535;
   const QkNormRope& o = p.options;
-  const int64_t lanes = o.head_dim / kPackSize<T>;
-  return runs_sm90a(cuda) && o.heads / o.kv_heads <= kMostQueries &&
-         o.head_dim % kPackSize<T> == 0 && lanes >= 4 && lanes <= kWarp &&
-         (lanes & (lanes - 1)) == 0 && p.batch >= 1 && p.batch <= kMostGrid &&
-         o.kv_heads <= kMostGrid && p.capacity <= kMostKeys &&
-         fits_packs(p.packed_stride, p.packed) &&
+  return runs_sm90a(cuda) && o.heads / o.kv_heads <= kMostQueries && fits_lanes<T>(o.head_dim) &&
+         p.batch >= 1 && p.batch <= kMostGrid && o.kv_heads <= kMostGrid &&
+         p.capacity <= kMostKeys && fits_packs(p.packed_stride, p.packed) &&
          fits_packs(o.head_dim, p.keys, p.values, p.q_weight, p.k_weight);
 }
 
 template <class T>
 void cached_attention_forward(const Cuda& cuda, const CachedAttention<T>& p) {
-  switch (p.options.head_dim / kPackSize<T>) {
-    case 4:
-      return attend_with_queries<T, 4>(cuda, p);
-    case 8:
-      return attend_with_queries<T, 8>(cuda, p);
-    case 16:
-      return attend_with_queries<T, 16>(cuda, p);
-    default:
-      return attend_with_queries<T, 32>(cuda, p);
-  }
+  const QkNormRope& o = p.options;
+  with_lanes<T>(o.head_dim, [&](auto lanes) {
+    with_room_for_rows(o.heads / o.kv_heads, [&](auto queries) {
+      attend<T, decltype(lanes)::value, decltype(queries)::value>(cuda, p);
+    });
+  });
 }
 
 #define XT_CACHED_ATTENTION(T)                                                     \
