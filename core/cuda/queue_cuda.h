@@ -44,8 +44,8 @@ class CudaQueue final : public Queue {
   void throw_fault();  // Error if a kernel that is done has met a fault
   bool waits_after_launch() const { return wait_after_launch_; }
 
-  // Handles on the stream; both share the workspace: none of their
-  // kernels is launched early, so the stream runs one of them at a time.
+  // Handles on the stream; both share the workspace: none of their kernels is launched early, so
+  // the stream runs one of them at a time.
   cublasHandle_t cublas() const { return cublas_; }
   cublasLtHandle_t cublas_lt() const { return cublas_lt_; }
   void* workspace() const { return workspace_; }
