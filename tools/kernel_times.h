@@ -13,6 +13,9 @@ struct KernelTime {
   double seconds = 0.0;  // of all runs
 };
 
+// Whether this build has CUPTI.
+bool can_note_kernels();
+
 // From here on kernels are noted, those of recorded work only if it is recorded later. What is
 // noted slows the GPU down a little. Error where this build has no CUPTI, and where that refuses,
 // as under another profiler.

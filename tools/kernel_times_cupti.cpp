@@ -74,6 +74,10 @@ std::string demangled(const std::string& name) {
 
 }  // namespace
 
+bool can_note_kernels() {
+  return true;
+}
+
 void note_kernels() {
   check_cupti(cuptiActivityRegisterCallbacks(give_buffer, take_buffer), "registering");
   for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
