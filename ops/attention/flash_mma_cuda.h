@@ -45,6 +45,11 @@ inline bool sizes_fit(const AttentionSizes& n) {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
+// How far, in powers of 2, a score runs ahead of what is subtracted from all of its row before that
+// moves. Any shift gives the same softmax as long as nothing overflows: sums of 2^8 are far from
+// it, and with random inputs only the first tiles of keys move a shift.
+inline constexpr float kShiftSlack = 8.0f;
+
 // Over the four lanes that share a row.
 __device__ inline float row_maximum(float x) {
   x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
@@ -155,16 +160,18 @@ struct SeenByQueries {
 template <class Tiling>
 __device__ SeenByQueries read_ranges(const FlashProblem& problem, int64_t batch, int first,
                                      int queries, KeyRange* ranges) {
+  static_assert(Tiling::kQueryCount % 32 == 0 && Tiling::kWarpQueries <= 32);
   for (int i = threadIdx.x; i < Tiling::kQueryCount; i += Tiling::kThreads) {
     ranges[i] = i < queries ? problem.visible.of(batch, first + i) : KeyRange{};
   }
   __syncthreads();  // the ranges are there
   SeenByQueries sees;
-  const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * Tiling::kWarpQueries;
-  for (int i = lane; i < queries; i += 32) sees.block.add(ranges[i]);
-  for (int i = lane; i < Tiling::kWarpQueries && warp_row + i < queries; i += 32) {
-    sees.warp.add(ranges[warp_row + i]);
+  const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * Tiling::kWarpQueries + lane;
+#pragma unroll
+  for (int i = 0; i < Tiling::kQueryCount; i += 32) {
+    if (i + lane < queries) sees.block.add(ranges[i + lane]);
   }
+  if (lane < Tiling::kWarpQueries && mine < queries) sees.warp.add(ranges[mine]);
   return {sees.block.over_warp(), sees.warp.over_warp()};
 }
 

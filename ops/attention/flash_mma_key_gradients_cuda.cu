@@ -53,8 +53,8 @@ void key_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& call, const 
   with_key_tiling(n.head_dim, [&](auto tiling) {
     using Tiling = decltype(tiling);
     const int64_t query_bytes = n.queries * n.head_dim * 4 * n.group();
-    const BlockOrder order =
-        block_order(n.batch * n.kv_heads, ceil_div(n.keys, Tiling::kKeyCount), query_bytes);
+    const BlockOrder order = block_order(n.batch * n.kv_heads, ceil_div(n.keys, Tiling::kKeyCount),
+                                         query_bytes, kBytesTogether);
     const LaunchShape shape{dim3(order.blocks()), dim3(Tiling::kThreads), Tiling::kSharedBytes};
     if (call.problem.drops) {
       XT_LAUNCH(cuda, shape, (kernel_of<true>(tiling)), call, terms, order);

@@ -263,7 +263,7 @@ void query_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& call,
     launch_query_gradients<Tiling>(
         cuda, call, terms,
         block_order(n.batch * n.heads, ceil_div(terms.tiles * kQueryTile, Tiling::kQueryCount),
-                    key_bytes));
+                    key_bytes, kBytesTogether));
   });
 }
 

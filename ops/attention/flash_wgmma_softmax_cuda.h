@@ -11,6 +11,7 @@
 
 namespace xtrain::flash_wgmma {
 
+using flash_mma::kShiftSlack;
 using flash_mma::row_maximum;
 
 // The softmax so far of the two rows of a thread.
@@ -19,14 +20,12 @@ struct RunningSoftmax {
   float sum[2] = {0.0f, 0.0f};  // of 2^(factor score - shift), over the thread's columns
 };
 
-// Takes a tile of scores into the softmax and turns them into 2^(factor s - shift). Any shift gives
-// the same softmax as long as nothing overflows, so it follows the largest score only when that has
-// run ahead of it by kSlack: seldom after the first tile. Returns whether it did in some row of the
-// warp; what was summed before is then to be multiplied by `rescale`.
+// Takes a tile of scores into the softmax and turns them into 2^(factor s - shift). The shift
+// follows the largest score only when that has run ahead of it by kShiftSlack. Returns whether it
+// did in some row of the warp; what was summed before is then to be multiplied by `rescale`.
 template <int kColumns>
 __device__ __forceinline__ bool advance_softmax(RunningSoftmax& softmax, WgmmaSums<kColumns>& s,
                                                 float factor, float (&rescale)[2]) {
-  constexpr float kSlack = 8.0f;
   float largest[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -37,14 +36,15 @@ __device__ __forceinline__ bool advance_softmax(RunningSoftmax& softmax, WgmmaSu
     }
     largest[h] *= factor;
   }
-  const bool moves = __any_sync(flash_mma::kAllLanes, largest[0] - softmax.shift[0] > kSlack ||
-                                                          largest[1] - softmax.shift[1] > kSlack);
+  const bool moves =
+      __any_sync(flash_mma::kAllLanes, largest[0] - softmax.shift[0] > kShiftSlack ||
+                                           largest[1] - softmax.shift[1] > kShiftSlack);
   if (moves) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       // Each row for itself: what a query computes must not depend on its neighbours.
       const float row_largest = row_maximum(largest[h]);
-      const bool row_moves = row_largest - softmax.shift[h] > kSlack;
+      const bool row_moves = row_largest - softmax.shift[h] > kShiftSlack;
       rescale[h] = row_moves ? exp2_approximate(softmax.shift[h] - row_largest) : 1.0f;
       if (row_moves) softmax.shift[h] = row_largest;
       softmax.sum[h] *= rescale[h];
