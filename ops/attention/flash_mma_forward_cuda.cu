@@ -213,15 +213,22 @@ __device__ void store_output(const FlashForward<BFloat16>& call, int64_t batch, 
       const int row = m * 16 + h * 8 + g;
       const float sum = row_sum(softmax.sum[m][h]);
       const float share = sum > 0.0f ? 1.0f / sum : 0.0f;
-      if (query + row >= n.queries) continue;
+      const bool exists = query + row < n.queries;
       BFloat16* to =
-          call.o + ((batch * n.queries + query + row) * n.heads + head) * (kOutTiles * 8);
+          call.o + ((batch * n.queries + query + row) * n.heads + head) * (kOutTiles * 8) + t * 8;
+      // The words of four neighbouring tiles become 16 bytes of one of them in each lane.
+      static_assert(kOutTiles % 4 == 0);
 #pragma unroll
-      for (int d = 0; d < kOutTiles; ++d) {
-        *reinterpret_cast<uint32_t*>(to + d * 8 + 2 * t) =
-            pack_bf16(out[m][d][2 * h] * share, out[m][d][2 * h + 1] * share);
+      for (int d = 0; d < kOutTiles; d += 4) {
+        uint32_t x[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          x[i] = pack_bf16(out[m][d + i][2 * h] * share, out[m][d + i][2 * h + 1] * share);
+        }
+        transpose_words(x);
+        if (exists) *reinterpret_cast<uint4*>(to + d * 8) = make_uint4(x[0], x[1], x[2], x[3]);
       }
-      if (t == 0) {
+      if (t == 0 && exists) {
         const bool blind = ranges[row].first == ranges[row].end;
         call.log_sum[(batch * n.heads + head) * n.queries + query + row] =
             blind ? INFINITY : softmax.shift[m][h] * (1.0f / kLog2E) + logf(sum);
