@@ -31,6 +31,7 @@ struct Example {
   double dropout = 0.0;
   double magnitude = 1.0;   // of the queries
   bool equal_keys = false;  // every key and every value is the first one
+  double rise = 0.0;        // powers of 2 by which scores grow over 64 keys
 
   Shape query_shape() const { return {batch, queries, heads, head_dim}; }
   Shape key_shape() const { return {batch, keys, kv_heads, head_dim}; }
@@ -40,7 +41,8 @@ struct Example {
 
 inline std::ostream& operator<<(std::ostream& out, const Example& e) {
   return out << e.what << " queries " << e.queries << ", keys " << e.keys << ", heads " << e.heads
-             << " to " << e.kv_heads << ", head_dim " << e.head_dim << ", dropout " << e.dropout;
+             << " to " << e.kv_heads << ", head_dim " << e.head_dim << ", dropout " << e.dropout
+             << ", rise " << e.rise;
 }
 
 // Of bf16 numbers, so that all dtypes are fed the same.
@@ -57,6 +59,20 @@ inline Tensor random_tensor(const Context& ctx, const Shape& shape, uint64_t sit
 using Inputs = AttentionInputs;
 using Results = AttentionResults;
 
+// Element 0 of every query and every key, so that scores grow along the keys.
+inline void let_scores_rise(const Context& ctx, const Inputs& in, const Example& e) {
+  constexpr double kQuery = 4.0, kLog2OfE = 1.4426950408889634;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(e.head_dim));
+  std::vector<double> values(e.keys);
+  for (size_t j = 0; j < values.size(); ++j) {
+    values[j] = e.rise * static_cast<double>(j) / 64.0 / (kQuery * scale * kLog2OfE);
+  }
+  const Tensor rising = cast(ctx, from_host(ctx, values, {1, e.keys, 1, 1}), Dtype::bf16);
+  const Shape one_element{e.batch, e.keys, e.kv_heads, 1};
+  copy(ctx, cast(ctx, rising, Dtype::f64).expand(one_element), in.k.slice(3, 0, 1));
+  fill(ctx, in.q.slice(3, 0, 1), kQuery);
+}
+
 // In f64 on the CPU.
 inline Inputs random_inputs(const Example& e) {
   const Context ctx = cpu_context(1);
@@ -66,6 +82,7 @@ inline Inputs random_inputs(const Example& e) {
   if (e.equal_keys) {
     for (Tensor* x : {&in.k, &in.v}) *x = x->slice(1, 0, 1).expand(e.key_shape());
   }
+  if (e.rise != 0.0) let_scores_rise(ctx, in, e);
   return in;
 }
 
@@ -179,6 +196,16 @@ inline void poison_pool(const Context& ctx) {
   }
 }
 
+// Rows of a sequence that no query may see, filled with NaN.
+inline void poison_unseen(const Context& ctx, const Inputs& in, const Example& e) {
+  for (size_t b = 0; b < e.key_length.size(); ++b) {
+    const int64_t length = e.key_length[b];
+    for (const Tensor& x : {in.k, in.v}) {
+      fill(ctx, x.slice(0, b, 1).slice(1, length, e.keys - length), kNaN);
+    }
+  }
+}
+
 inline FlashProblem problem_of(const Context& ctx, const Inputs& in,
                                const AttentionOptions& options) {
   const auto strides = [](const Tensor& x) {
@@ -282,6 +309,31 @@ struct Calls {
  private:
   static constexpr Dtype kWide = dtype_of<Accumulator<T>>;
 };
+
+inline double norm_of(const std::vector<double>& x) {
+  double sum = 0.0;
+  for (const double value : x) sum += value * value;
+  return std::sqrt(sum);
+}
+
+// ||x - y|| / ||y||; where all terms of y cancel out, as a share of ||dy||.
+inline double norm_error(const std::vector<double>& x, const std::vector<double>& y,
+                         double norm_of_dy) {
+  std::vector<double> difference(y.size());
+  for (size_t i = 0; i < y.size(); ++i) difference[i] = x[i] - y[i];
+  const double size = norm_of(y), error = norm_of(difference);
+  return error / (size > 1e-6 * norm_of_dy ? size : norm_of_dy);
+}
+
+// Infinities of rows that see nothing are equal.
+inline double largest_difference(const std::vector<double>& x, const std::vector<double>& y) {
+  double largest = 0.0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double difference = x[i] == y[i] ? 0.0 : std::abs(x[i] - y[i]);
+    if (!(difference <= largest)) largest = difference;
+  }
+  return largest;
+}
 
 inline bool gpu_has_wgmma() {
   return has_wgmma(Cuda{test_cuda_context()});

@@ -19,30 +19,6 @@ namespace {
 constexpr FlashKernel kWgmma = FlashKernel::wgmma;
 constexpr int64_t kHeadDims[] = {32, 64, 96, 128, 256};
 
-double norm_of(const std::vector<double>& x) {
-  double sum = 0.0;
-  for (const double value : x) sum += value * value;
-  return std::sqrt(sum);
-}
-
-// ||x - y|| / ||y||; where all terms of y cancel out, as a share of ||dy||.
-double norm_error(const std::vector<double>& x, const std::vector<double>& y, double norm_of_dy) {
-  std::vector<double> difference(y.size());
-  for (size_t i = 0; i < y.size(); ++i) difference[i] = x[i] - y[i];
-  const double size = norm_of(y), error = norm_of(difference);
-  return error / (size > 1e-6 * norm_of_dy ? size : norm_of_dy);
-}
-
-// Infinities of rows that see nothing are equal.
-double largest_difference(const std::vector<double>& x, const std::vector<double>& y) {
-  double largest = 0.0;
-  for (size_t i = 0; i < y.size(); ++i) {
-    const double difference = x[i] == y[i] ? 0.0 : std::abs(x[i] - y[i]);
-    if (!(difference <= largest)) largest = difference;
-  }
-  return largest;
-}
-
 struct Errors {
   double o = 0.0, dq = 0.0, dk = 0.0, dv = 0.0, log_sum = 0.0;
 
@@ -58,16 +34,6 @@ struct Errors {
     keep(log_sum, other.log_sum);
   }
 };
-
-// Rows of a sequence that no query may see, filled with NaN.
-void poison_unseen(const Context& ctx, const Inputs& in, const Example& e) {
-  for (size_t b = 0; b < e.key_length.size(); ++b) {
-    const int64_t length = e.key_length[b];
-    for (const Tensor& x : {in.k, in.v}) {
-      fill(ctx, x.slice(0, b, 1).slice(1, length, e.keys - length), kNaN);
-    }
-  }
-}
 
 // By wgmma, everything around inputs and results being NaN, against the kernels in f64, which
 // attention_cuda_test.cpp holds against the CPU.
