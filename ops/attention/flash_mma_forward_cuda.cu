@@ -237,6 +237,45 @@ __device__ void store_output(const FlashForward<BFloat16>& call, int64_t batch, 
   }
 }
 
+// The queries of a block.
+struct QueryTile {
+  unsigned batch, head, kv_head;
+  int first, count;
+};
+
+template <class Tiling>
+__device__ QueryTile queries_of_block(const AttentionSizes& n, const BlockOrder& order) {
+  const auto [head_index, rank] = order.place(blockIdx.x);
+  const unsigned heads = static_cast<unsigned>(n.heads), head = head_index % heads;
+  const int first = static_cast<int>(order.tiles - 1 - rank) * Tiling::kQueryCount;
+  return QueryTile{head_index / heads, head, head / (heads / static_cast<unsigned>(n.kv_heads)),
+                   first, min(Tiling::kQueryCount, static_cast<int>(n.queries) - first)};
+}
+
+// Begins to copy the block's queries and first keys, a group, and their values, another, so that
+// the first scores need not wait for values. Reads the ranges of the queries meanwhile.
+template <class Tiling>
+__device__ SeenByQueries begin_copies(const FlashForward<BFloat16>& call, const QueryTile& block,
+                                      const KeyTiles<Tiling>& tiles, uint32_t q_tile,
+                                      KeyRange* ranges) {
+  const FlashProblem& p = call.problem;
+  TileCopy<Tiling::kWidth, Tiling::kQueryCount, Tiling::kThreads>(
+      call.q + block.batch * p.q.batch + block.head * p.q.head + block.first * p.q.time, p.q.time)
+      .copy(q_tile, 0, 0, block.count);
+  // Where what queries see begins with the first key, that can come before it is known how much
+  // they see. Keys that none of them sees may then be anything: their scores are hidden.
+  const bool from_start = p.visible.window <= 0 && p.visible.document_start == nullptr;
+  if (from_start) tiles.copy_keys(0, 0, 0, static_cast<int>(p.sizes.keys));
+  const SeenByQueries sees = read_ranges<Tiling>(p, block.batch, block.first, block.count, ranges);
+  const int first = sees.block.any_first, end = sees.block.any_end;
+  const int key = first / Tiling::kKeyCount * Tiling::kKeyCount;
+  if (!from_start && key < end) tiles.copy_keys(0, key, first, end);
+  copy_async_commit();
+  if (key < end) tiles.copy_values(0, key, first, end);
+  copy_async_commit();
+  return sees;
+}
+
 template <class Tiling, bool kDrops>
 __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kBlocksTogether)
     flash_forward_mma(const FlashForward<BFloat16> call, const BlockOrder order) {
@@ -244,33 +283,13 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kBlocksTogether)
   extern __shared__ __align__(128) unsigned char shared[];
   KeyRange* ranges = reinterpret_cast<KeyRange*>(shared + Tiling::kRangesAt);
   const FlashProblem& problem = call.problem;
-  const AttentionSizes& n = problem.sizes;
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * Tiling::kWarpQueries;
-
-  const auto [head_index, rank] = order.place(blockIdx.x);
-  const unsigned heads = static_cast<unsigned>(n.heads);
-  const unsigned batch = head_index / heads, head = head_index % heads;
-  const unsigned kv_head = head / (heads / static_cast<unsigned>(n.kv_heads));
-  const int block_query = static_cast<int>(order.tiles - 1 - rank) * Tiling::kQueryCount;
-  const int queries = min(Tiling::kQueryCount, static_cast<int>(n.queries) - block_query);
+  const QueryTile block = queries_of_block<Tiling>(problem.sizes, order);
   const uint32_t q_tile = shared_address(shared);
-  TileCopy<kWidth, Tiling::kQueryCount, Tiling::kThreads>(
-      call.q + batch * problem.q.batch + head * problem.q.head + block_query * problem.q.time,
-      problem.q.time)
-      .copy(q_tile, 0, 0, queries);
-
-  // Where what a query sees begins with the first key, that can come before it is known what the
-  // queries see. Keys that none of them sees then may be anything: their scores are hidden.
-  const KeyTiles<Tiling> tiles(call, batch, kv_head, q_tile + Tiling::kQueryBytes);
-  const bool from_start = problem.visible.window <= 0 && problem.visible.document_start == nullptr;
-  if (from_start) tiles.copy_keys(0, 0, 0, static_cast<int>(n.keys));
-  const SeenByQueries sees = read_ranges<Tiling>(problem, batch, block_query, queries, ranges);
+  const KeyTiles<Tiling> tiles(call, block.batch, block.kv_head, q_tile + Tiling::kQueryBytes);
+  const SeenByQueries sees = begin_copies(call, block, tiles, q_tile, ranges);
   const int any_first = sees.block.any_first, end_key = sees.block.any_end;
   const int first_key = any_first / kKeys * kKeys;
-  if (!from_start && first_key < end_key) tiles.copy_keys(0, first_key, any_first, end_key);
-  copy_async_commit();
-  if (first_key < end_key) tiles.copy_values(0, first_key, any_first, end_key);
-  copy_async_commit();
 
   copy_async_wait<1>();
   __syncthreads();  // queries and first keys are there
@@ -311,13 +330,14 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kBlocksTogether)
     if (!sees_some) continue;
     take_exponentials(softmax, s, factor);
     if constexpr (kDrops) {
-      drop_rows(s, dropout, batch, head, block_query + warp_row, key);
+      drop_rows(s, dropout, block.batch, block.head, block.first + warp_row, key);
     }
     MmaLeft<kRows, kKeys / 16> p;
     pack_left(p, s);
     multiply<kWidth>(out, p, plain, tiles.values_at(stage));
   }
-  store_output(call, batch, head, block_query + warp_row, softmax, out, ranges + warp_row);
+  store_output(call, block.batch, block.head, block.first + warp_row, softmax, out,
+               ranges + warp_row);
 }
 
 template <class Tiling>
