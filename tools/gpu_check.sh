@@ -77,6 +77,7 @@ section_memcheck() {
   export XT_TEST_CUDA=one_allocation_each
   watch memcheck ops ops_tests "$every_op"
   watch memcheck attention_wgmma ops_tests "flash attention by wgmma over a few tiles is right"
+  watch memcheck attention_mma ops_tests "flash attention by mma over a few tiles is right"
   watch memcheck few_rows ops_tests "*of few rows on the GPU is right"
   watch memcheck cached_attention ops_tests "cached attention on the GPU is right"
 }
@@ -128,6 +129,7 @@ section_racecheck() {
   done
   watch_attention attention "$every_layout" -c attention || failed=1
   watch_attention attention_wgmma "flash attention by wgmma over a few tiles is right" || failed=1
+  watch_attention attention_mma "flash attention by mma over a few tiles is right" || failed=1
   return "$failed"
 }
 
