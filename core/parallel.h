@@ -15,23 +15,31 @@ namespace xtrain {
 // The calling thread's number among those of the innermost parallel loop.
 int thread_index();
 
+// Runs body(i) and keeps what it throws.
+template <class Body>
+void run_kept(Body& body, int64_t i, std::exception_ptr& failure) {
+  try {
+    body(i);
+  } catch (...) {
+#pragma omp critical(xtrain_parallel_for)
+    failure = std::current_exception();
+  }
+}
+
 // body(i) for i in [0, count). When bodies throw, all others still run, and then one of the
 // exceptions is thrown on: none may leave the parallel region itself.
 template <class Body>
 void parallel_for(const Cpu& cpu, int64_t count, Body&& body) {
   const int threads =
       static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(cpu.threads(), count)));
-  WorkShares shares(count, threads);
   std::exception_ptr failure;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  for (int64_t begin = 0, end = 0; shares.take(thread_index(), begin, end);) {
-    for (int64_t i = begin; i < end; ++i) {
-      try {
-        body(i);
-      } catch (...) {
-#pragma omp critical(xtrain_parallel_for)
-        failure = std::current_exception();
-      }
+  if (threads == 1) {  // a region of one thread costs more than the small loops of a decoded token
+    for (int64_t i = 0; i < count; ++i) run_kept(body, i, failure);
+  } else {
+    WorkShares shares(count, threads);
+#pragma omp parallel num_threads(threads)
+    for (int64_t begin = 0, end = 0; shares.take(thread_index(), begin, end);) {
+      for (int64_t i = begin; i < end; ++i) run_kept(body, i, failure);
     }
   }
   if (failure) std::rethrow_exception(failure);
