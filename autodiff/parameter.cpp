@@ -23,6 +23,12 @@ uint64_t hash_of(const std::string& name) {
   return hash;
 }
 
+// The parameter's slice of an arena, with the elements of a column of the matrix side by side.
+Tensor by_columns_in(const Tensor& arena, const Parameter& p) {
+  const Shape columns{p.shape[1], p.shape[0]};
+  return arena.slice(0, p.offset, numel_of(columns)).reshape(columns).transpose(0, 1);
+}
+
 }  // namespace
 
 Parameter& ParameterSet::add(std::string name, const Shape& shape, ParameterKind kind,
@@ -47,8 +53,10 @@ void ParameterSet::allocate(const Context& ctx, Dtype dtype, bool with_grads) {
   }
   values_ = zeros(ctx, {arena_size_}, dtype);
   if (with_grads) grads_ = zeros(ctx, {arena_size_}, accumulator_dtype(dtype));
+  const bool by_columns = ctx.device.is_cpu() && !with_grads;
   for (Parameter& p : list_) {
-    p.value = slice_of(values_, p);
+    p.value = by_columns && p.kind == ParameterKind::matrix ? by_columns_in(values_, p)
+                                                            : slice_of(values_, p);
     if (with_grads) p.grad = slice_of(grads_, p);
   }
 }

@@ -44,6 +44,14 @@ void check_finite(const std::string& path, const ParameterLayout& parameter, int
                " or not a number; take other weights");
 }
 
+// Bytes of rows into a tensor that may lie by columns.
+void put_rows(const Context& ctx, std::span<const std::byte> bytes, const Tensor& target) {
+  if (target.is_contiguous()) return copy_from_host(ctx, bytes, target);
+  const Tensor rows = empty_like(ctx, target);
+  copy_from_host(ctx, bytes, rows);
+  copy(ctx, rows.transpose(0, 1), target.transpose(0, 1));  // in the order in which it is written
+}
+
 }  // namespace
 
 ModelFolder::ModelFolder(const std::string& path) : path_(checked_folder(path)), tensors_(path_) {
@@ -167,7 +175,7 @@ void ModelFolder::load(const Context& ctx, const std::string& parameter, Tensor 
     const auto some = std::span(bytes).first(static_cast<size_t>(count * row_bytes));
     read_rows(tensors_, layout, first_row + row, type, some);
     check_finite(tensors_.path(), layout, first_row + row, type, some);
-    copy_from_host(ctx, some, target.slice(0, row, count));
+    put_rows(ctx, some, target.slice(0, row, count));
   }
 }
 
