@@ -26,6 +26,9 @@ void check_arguments(const Tensor& packed, const Tensor& q_weight, const Tensor&
   const Shape tables{B, cache.keys.size(1), o.kv_heads, o.head_dim};
   check(o.kv_heads > 0 && o.heads % o.kv_heads == 0, kName, ": kv_heads must divide heads; got ",
         o.kv_heads, " and ", o.heads);
+  check(o.head_dim > 0 && (o.head_dim % 2 == 0 || !(q_weight.defined() || table)), kName,
+        ": head_dim must be positive, and even where heads are normed or turned; got ", o.head_dim);
+  check(!q_weight.defined() || o.eps > 0.0, kName, ": eps must be positive; got ", o.eps);
   check(packed.shape() == Shape{B, 1, width}, kName, ": packed must be ", Shape{B, 1, width},
         ", one token of each row of the cache; got ", packed.shape());
   check(cache.keys.shape() == tables && cache.values.shape() == tables &&
@@ -86,14 +89,14 @@ Tensor cached_attention(const Context& ctx, const Tensor& packed, const Tensor& 
   Tensor o;
   dispatch(ctx, token, kName, [&](auto device, auto scalar) {
     using T = decltype(scalar);
+    Tensor result =
+        empty(ctx, {packed.size(0), 1, options.heads * options.head_dim}, packed.dtype());
+    const auto call = kernel_call<T>(token, q_weight, k_weight, options, table, cache, result);
     if constexpr (std::is_same_v<decltype(device), Cuda>) {
-      Tensor result =
-          empty(ctx, {packed.size(0), 1, options.heads * options.head_dim}, packed.dtype());
-      const auto call = kernel_call<T>(token, q_weight, k_weight, options, table, cache, result);
       if (!cached_attention_supports(device, call)) return;
-      cached_attention_forward(device, call);
-      o = result;
     }
+    cached_attention_forward(device, call);
+    o = result;
   });
   return o.defined()
              ? o

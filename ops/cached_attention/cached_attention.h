@@ -7,8 +7,9 @@
 //   keys[b, start[b]] = k and values[b, start[b]] = v where added[b] is 1
 //   o [B, 1, H D]: q's attention (attention.h) over the first end[b] keys of its row
 //
-// On a GPU that has clusters of blocks this is one kernel, which reads the cache while the kernels
-// before it still run where the context's weights rest.
+// On a CPU the bits are those of the composed op. On a GPU that has clusters of blocks this is one
+// kernel, which reads the cache while the kernels before it still run where the context's weights
+// rest.
 
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 

@@ -24,6 +24,8 @@ struct CachedAttention {
 template <class T>
 bool cached_attention_supports(const Cuda& cuda, const CachedAttention<T>& p);
 template <class T>
+void cached_attention_forward(const Cpu& cpu, const CachedAttention<T>& p);  // has all sizes
+template <class T>
 void cached_attention_forward(const Cuda& cuda, const CachedAttention<T>& p);
 
 }  // namespace xtrain

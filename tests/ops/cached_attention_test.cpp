@@ -1,10 +1,22 @@
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "ops/cached_attention_checks.h"
 #include "support/catch.h"
 
 using namespace xtrain;
+
+namespace {
+
+// NaN is what the caches hold behind a row's end.
+bool has_same_numbers(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
+}  // namespace
 
 // Two keys, neither normed nor turned: the softmax of two scores by hand.
 TEST_CASE("cached attention sees the keys that are held and the token's own", "[ops]") {
@@ -29,6 +41,35 @@ TEST_CASE("cached attention sees the keys that are held and the token's own", "[
   CHECK(to_host<double>(ctx, cache.values) == std::vector<double>{10, 20, 30, 50});
 }
 
+// Several tiles of keys, heads and rows of every width beside a vector's, on any number of threads.
+TEST_CASE("cached attention on the CPU has the bits of the composed op", "[ops]") {
+  std::vector<CachedExample> examples;
+  for (const int64_t D : {2, 6, 8, 30, 32, 64, 128}) {
+    for (const int64_t capacity : {3, 8, 21, 64, 65, 200}) {
+      examples.push_back({2, 2, D, capacity, true, true});
+      examples.push_back({6, 2, D, capacity, false, true, RopePairing::adjacent});
+    }
+    examples.push_back({3, 3, D, 70, true, false});
+    examples.push_back({8, 1, D, 150, false, false, RopePairing::halves, 30.0});
+  }
+  for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+    for (const CachedExample& e : examples) {
+      INFO(dtype << ", " << e.heads << " on " << e.kv_heads << " heads of " << e.head_dim
+                 << ", capacity " << e.capacity << (e.normed ? ", normed" : "")
+                 << (e.turned ? ", turned" : ""));
+      const CachedResult composed =
+          run_cached(cpu_context(1), e, cached_attention_composed, dtype, dtype);
+      for (const int threads : {1, 3}) {
+        const CachedResult got =
+            run_cached(cpu_context(threads), e, cached_attention, dtype, dtype);
+        CHECK(got.o == composed.o);
+        CHECK(has_same_numbers(got.keys, composed.keys));
+        CHECK(has_same_numbers(got.values, composed.values));
+      }
+    }
+  }
+}
+
 TEST_CASE("cached attention refuses what does not fit", "[ops]") {
   const Context ctx = cpu_context(1);
   const Shape tables{1, 2, 1, 2};
@@ -50,6 +91,12 @@ TEST_CASE("cached attention refuses what does not fit", "[ops]") {
   CHECK_THROWS_WITH(attend({1, 1, 6}, {1, 1, 2}, 1, cache),
                     "cached_attention: the table must be f32 and serve heads of 2 elements at 2 "
                     "positions; got f32, 2 and 1");
+  CHECK_THROWS_WITH(
+      attend({1, 1, 9}, {1, 1, 3}, 2,
+             CachedTokens{zeros(ctx, {1, 2, 1, 3}, Dtype::f32),
+                          zeros(ctx, {1, 2, 1, 3}, Dtype::f32), counts, counts, counts}),
+      "cached_attention: head_dim must be positive, and even where heads are normed "
+      "or turned; got 3");
   CachedTokens other = cache;
   other.end = Tensor();
   CHECK_THROWS_WITH(attend({1, 1, 6}, {1, 1, 2}, 2, other),
