@@ -40,6 +40,15 @@ plain_on() {
   train_on "$ranks" "${whole[@]}" "$@"
 }
 
+# Every run ends with a checkpoint. The runs of a GPU's models go where that costs no time, unless
+# RUNS says where: 32 GiB hold those of several.
+keep_runs_in_memory() {
+  if [[ -z ${RUNS:-} && $device == cuda && $(df --output=avail /dev/shm | tail -n 1) -gt 33554432 ]]
+  then
+    export RUNS=/dev/shm
+  fi
+}
+
 fresh_folder() { mktemp -d "$runs/run.XXXXXX"; }
 
 # run_in_processes NAME COMMAND...: a fresh run that leaves NAME.jsonl, the metrics of its steps.
