@@ -25,6 +25,9 @@ MEMORY_BOUND = {"rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "gel
 SHORTEST_SEQUENCE, LONG_SEQUENCE = 1024, 8192
 LEAST_RATIOS = {("forward", "cudnn"): 0.9, ("backward", "cudnn"): 0.85, ("forward", "fa2"): 1.4,
                 ("backward", "fa2"): 1.25}
+LEAST_PORTABLE = {("forward", "fa2"): 1.0, ("backward", "fa2"): 0.8,
+                  ("backward", "fa2_ordered"): 1.0}
+LONGEST_PORTABLE = 8192  # tokens of a sequence up to which they hold
 LEAST_LONG_BACKWARD = 0.8
 # TFLOP/s of an H200 at head size 64 and 1024 tokens, causal, which decide about small models.
 LEAST_RATES = {"forward": 300, "backward": 228}
@@ -111,12 +114,22 @@ def attention_peers(row):
     return checks
 
 
+def attention_portable(row):
+    """Of the portable kernels, which run where wgmma is not to be had."""
+    if row["length"] > LONGEST_PORTABLE:
+        return []
+    place = f"D {row['head_dim']} T {row['length']} causal"
+    return [check(f"{place}: portable {direction} / {peer}",
+                  row["portable"][direction] / row[peer][direction], at_least=least)
+            for (direction, peer), least in LEAST_PORTABLE.items()]
+
+
 def attention(section):
     found, checks = section.json(), []
     causal = [r for r in found["rows"]
               if r["mask"] == "causal" and r["length"] >= SHORTEST_SEQUENCE]
     for row in causal:
-        checks += attention_peers(row)
+        checks += attention_peers(row) + attention_portable(row)
         if "H200" in found.get("gpu", "") and (row["head_dim"], row["length"]) == (64, 1024):
             checks += [check(f"D 64 T 1024 causal: {direction}, TFLOP/s", row["flash"][direction],
                              at_least=least) for direction, least in LEAST_RATES.items()]
