@@ -174,8 +174,8 @@ void DataParallel::await_value(const Parameter& parameter) {
 }
 
 void DataParallel::gather(Tensor arena) {
-  for (ArenaRange bucket : buckets_->ranges()) {
-    if (options_.zero) start_gathering(arena, bucket);
+  if (options_.zero) {
+    for (ArenaRange bucket : buckets_->ranges()) start_gathering(arena, bucket);
   }
   communicator_.finish(ctx_);
 }

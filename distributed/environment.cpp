@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 constexpr int kMostPorts = 65535;
+constexpr const char* kLoopback = "127.0.0.1";
 
 // The names under which a launcher says the same.
 struct Variables {
@@ -127,6 +128,13 @@ std::string host_for(const Environment& environment, const Variables& variables,
                " gave none");
 }
 
+bool is_on_one_host(const Environment& environment, const Variables& variables,
+                    const Placement& placement) {
+  return placement.size == 1 || placement.master.host == kLoopback ||
+         (has(environment, variables.local_size) &&
+          number_of(environment, variables.local_size, 1, placement.size) == placement.size);
+}
+
 // Of FNV-1a, so that the ranks of one job agree and two jobs on one host seldom do.
 int port_from(const std::string& id) {
   uint64_t hash = 14695981039346656037u;
@@ -199,6 +207,7 @@ std::optional<Placement> find_placement(const Environment& environment,
   }
   const std::string id = job_id(environment, *variables);
   p.master.host = choice.host ? *choice.host : host_for(environment, *variables, p);
+  p.one_host = is_on_one_host(environment, *variables, p);
   p.master.port = choice.port ? *choice.port : port_for(environment, p, id);
   p.token = token_for(environment, p, id);
   return p;

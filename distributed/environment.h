@@ -12,8 +12,6 @@ using Environment = std::map<std::string, std::string>;
 
 Environment environment_of_this_process();
 
-inline constexpr const char* kLoopback = "127.0.0.1";  // only ranks of one host can meet there
-
 // Where rank 0 waits for the others.
 struct MasterAddress {
   std::string host;
@@ -31,6 +29,7 @@ struct Placement {
   int rank = 0;
   int size = 1;
   std::optional<int> local_rank;  // among those of this host
+  bool one_host = false;          // all ranks are known to be on this one
   MasterAddress master;
   std::string token;  // the same on all ranks; whoever does not know it cannot join
 };

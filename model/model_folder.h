@@ -36,7 +36,8 @@ class ModelFolder {
   void load(const Context& ctx, ParameterSet& parameters) const;
   // The same for one parameter.
   void load(const Context& ctx, Parameter& parameter) const;
-  // Into a contiguous tensor of the parameter's shape, or of some of its rows, from first_row on.
+  // Into a tensor of the parameter's shape, by rows or by columns, or of some of its rows, from
+  // first_row on.
   void load(const Context& ctx, const std::string& parameter, Tensor target,
             int64_t first_row = 0) const;
 

@@ -215,7 +215,7 @@ def ddp_losses(section):
             apart = max(abs(a - b) / abs(b) for a, b in zip(loss[run], loss["one"], strict=True))
             checks.append(check(f"{attention}, {run}: losses of two GPUs from those of one", apart,
                                 at_most=1e-5))
-        checks.append(check(f"{attention}: steps that differ in a second run",
+        checks.append(check(f"{attention}: steps that differ in a second run, beside backward",
                             sum(a != b for a, b in zip(loss["plain"], loss["again"], strict=True)),
                             at_most=0))
     return checks

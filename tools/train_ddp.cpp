@@ -33,7 +33,7 @@ bool starts_processes(const TrainDdpOptions& options, const Environment& environ
 void print_step(const RunConfig& run, const TrainDdpOptions& options, int ranks, bool one_host) {
   const TrainConfig& t = run.train;
   const int64_t micro = micro_steps(t, ranks);
-  const DataParallelOptions parallel = options.parallel(wants_gpu(t), one_host);
+  const DataParallelOptions parallel = options.parallel(wants_gpu(t), one_host && ranks > 1);
   const Dtype summed_as = parallel.reduce_in_bf16      ? Dtype::bf16
                           : t.exec.dtype == Dtype::f64 ? Dtype::f64
                                                        : Dtype::f32;
@@ -69,8 +69,10 @@ void print_place(const RunConfig& run, const TrainDdpOptions& options, const Pla
             << "\n"
             << "meeting: " << placement.master.host << ", port " << placement.master.port
             << ", time-out " << static_cast<double>(options.timeout().count()) / 1000.0 << " s\n";
-  // By itself a rank knows no more: those who meet at another address may be on one host, too.
-  print_step(run, options, placement.size, placement.master.host == kLoopback);
+  print_step(run, options, placement.size, placement.one_host);
+  if (wants_gpu(run.train) && !placement.one_host) {
+    std::cout << "should all ranks turn out to be on one host: as --nproc would say there\n";
+  }
 }
 
 int default_processes(const RunConfig& run) {

@@ -1,6 +1,7 @@
 #include "tools/train_ddp_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "core/error.h"
 
@@ -11,6 +12,9 @@ namespace {
 // let the optimizer's work on one hide the gathering of another. Those of a CPU cost their bytes
 // alone, and whatever leaves early is not waited for.
 constexpr double kGpuBucketMb = 25.0, kGpuBucketMbBehind = 128.0, kCpuBucketMb = 1.0;
+
+// Collectives behind backward have all of a GPU for themselves: more blocks than NCCL would take.
+constexpr int kBlocksBehind = 32;
 
 }  // namespace
 
@@ -50,7 +54,8 @@ TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
       "gradients travel beside backward, or when it has ended and then take nothing from it; "
       "unless given, beside it but on the GPUs of one host");
   add(app.add_option("--nccl-max-ctas", nccl_max_ctas_,
-                     "blocks (CTAs) of a GPU that NCCL takes at most; it decides unless given"))
+                     "blocks (CTAs) of a GPU that NCCL takes at most; unless given it decides, and "
+                     "takes no fewer than 32 when backward has ended"))
       ->check(CLI::Range(1, 64));
   add(app.add_option("--timeout", timeout_s_,
                      "seconds for all ranks to arrive; for a rank to be silent or to lag behind"))
@@ -88,6 +93,11 @@ DataParallelOptions TrainDdpOptions::parallel(bool gpu, bool one_host) const {
   options.bucket_bytes =
       static_cast<int64_t>(bucket_mb_.value_or(gpu ? gpu_mb : kCpuBucketMb) * (1 << 20));
   return options;
+}
+
+std::optional<int> TrainDdpOptions::nccl_min_ctas(bool overlap) const {
+  if (overlap) return std::nullopt;
+  return std::min(kBlocksBehind, nccl_max_ctas_.value_or(kBlocksBehind));
 }
 
 std::chrono::milliseconds TrainDdpOptions::timeout() const {

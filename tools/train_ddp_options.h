@@ -28,6 +28,7 @@ class TrainDdpOptions {
   // one_host: all ranks are on one host, whose GPUs reach each other at the rate of their links.
   DataParallelOptions parallel(bool gpu, bool one_host) const;
   const std::optional<int>& nccl_max_ctas() const { return nccl_max_ctas_; }
+  std::optional<int> nccl_min_ctas(bool overlap) const;
   std::chrono::milliseconds timeout() const;
   int max_restarts() const { return max_restarts_; }
   const MasterChoice& master() const { return master_; }

@@ -38,8 +38,6 @@ constexpr auto kToEnd = std::chrono::seconds(6);
 constexpr auto kForTheCause = milliseconds(5000);
 // The watch names a stalled rank; a collective's own limit is for what the watch cannot see.
 constexpr auto kAfterTheWatch = milliseconds(5000);
-// Of collectives behind backward, which leaves all of the GPU to them: more than NCCL would take.
-constexpr int kBlocksBehind = 32;
 
 // How many of the ranks before this one, and of all, have said the same as this one.
 struct Among {
@@ -148,7 +146,8 @@ class TrainingRank {
     if (!options_.log_dir().empty()) open_log();
     const std::string host = host_name();
     const Among local = among_equals(rendezvous_.exchange("host", host), placement_.rank);
-    parallel_ = options_.parallel(wants_gpu(run_.train), local.count == placement_.size);
+    const bool gpu = wants_gpu(run_.train);
+    parallel_ = options_.parallel(gpu, local.count == placement_.size);
     check_same_orders();
     // A launcher may have given every process cores of its own.
     const std::vector<int> cores = allowed_cores();
@@ -156,7 +155,6 @@ class TrainingRank {
         among_equals(rendezvous_.exchange("cores", host + " " + core_list(cores)), placement_.rank);
     cores_ = share_of(cores, sharing.index, sharing.count);
     stay_on(cores_);
-    const bool gpu = wants_gpu(run_.train);
     const int local_rank = placement_.local_rank.value_or(local.index);
     ctx_ = rank_context(run_.train, gpu ? gpu_of(local_rank) : 0);
     check_same_gemm_choices();
@@ -179,10 +177,7 @@ class TrainingRank {
     ConnectOptions connection{placement_.rank, placement_.size, rendezvous_.own_address(),
                               options_.timeout() + kAfterTheWatch};
     connection.most_blocks = options_.nccl_max_ctas();
-    if (!parallel_.overlap) {
-      connection.fewest_blocks =
-          std::min(kBlocksBehind, connection.most_blocks.value_or(kBlocksBehind));
-    }
+    connection.fewest_blocks = options_.nccl_min_ctas(parallel_.overlap);
     communicator_ = connect(options_.backend(gpu), ctx_, connection, rendezvous_);
     watch(communicator_.get());
     replica_ = std::make_unique<DataParallel>(ctx_, *communicator_, parallel_);

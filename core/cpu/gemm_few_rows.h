@@ -21,8 +21,9 @@ namespace xtrain::few_rows {
 // Elements of b worth waking a thread.
 inline constexpr int64_t kPieceElements = int64_t{1} << 17;
 
-// Columns of a piece of b that lies by rows: the pieces of a line that memory gives well.
-inline constexpr int64_t kFewestColumns = 512;
+// Columns of a piece of b that lies by rows. Longer pieces of a line come faster from memory, but
+// every thread shall have some.
+inline constexpr int64_t kFewestColumns = 64, kFullColumns = 512;
 
 // Sums in the L1.
 inline constexpr int64_t kSums = 4096;
@@ -227,11 +228,12 @@ void multiply_columns(const GemmProblem& p, const A* a, const T* b, int64_t begi
   if (edge > 0) multiply_edge<kRows>(p, a, b + offset_in(p.b, 0, end - edge), edge, c + end - edge);
 }
 
-// Columns of a piece.
+// Columns of a piece for so many threads.
 template <class A>
-int64_t piece_columns(const GemmProblem& p) {
+int64_t piece_columns(const GemmProblem& p, int threads) {
   constexpr int64_t kLanes = VectorOf<A>::kLanes;
-  const int64_t fewest = p.b.transposed ? kLanes : kFewestColumns;
+  const int64_t fewest =
+      p.b.transposed ? kLanes : std::clamp(p.n / threads, kFewestColumns, kFullColumns);
   const int64_t wanted = kPieceElements / std::max<int64_t>(1, p.k);
   return round_up(std::min(p.n, std::max(fewest, wanted)), kLanes);
 }
@@ -254,7 +256,8 @@ namespace xtrain {
 template <class T, class Out>
 void few_rows_gemm(const Cpu& cpu, const GemmProblem& p, const T* a, const T* b, Out* c) {
   using A = Accumulator<T>;
-  const int64_t columns = few_rows::piece_columns<A>(p), pieces = ceil_div(p.n, columns);
+  const int64_t columns = few_rows::piece_columns<A>(p, cpu.threads()),
+                pieces = ceil_div(p.n, columns);
   const int64_t elements = std::max<int64_t>(1, p.k) * std::min(columns, p.n);
   const int64_t together = std::max<int64_t>(1, few_rows::kPieceElements / elements);
   Scratch<A> packed(cpu.ctx, p.batches() * p.m * p.k);

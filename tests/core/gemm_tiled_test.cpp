@@ -151,21 +151,26 @@ TEST_CASE("tiled gemm: few rows have the bits that they have among many", "[gemm
   }
 }
 
-// More columns than the L1 holds sums of, in several pieces.
+// More columns than the L1 holds sums of, in several pieces, and so few that pieces get shorter
+// with the number of threads.
 TEST_CASE("tiled gemm: few rows of wide matrices have the bits that they have among many",
           "[gemm]") {
   const Context ctx = with_backend(GemmBackend::tiled, 1);
-  for (const Dtype dtype : kFloating) {
-    const Tensor a = random_tensor(ctx, {20, 67}, dtype, 1);
-    const Tensor b = random_tensor(ctx, {67, 5003}, dtype, 2);
-    const Tensor c = product(ctx, a, b, dtype, 1.0);
-    for (const int64_t rows : {1, 2, 4, 6, 8}) {
-      for (const int threads : {1, 3}) {
-        INFO(dtype << " " << rows << " rows on " << threads << " threads");
-        const Context few_ctx = with_backend(GemmBackend::tiled, threads);
-        const Tensor few = a.slice(0, 7, rows), expected = c.slice(0, 7, rows);
-        check_same(ctx, product(few_ctx, few, b, dtype, 1.0), expected);
-        check_same(ctx, product(few_ctx, few, by_columns(ctx, b), dtype, 1.0), expected);
+  for (const auto& [depth, width] :
+       std::vector<std::pair<int64_t, int64_t>>{{67, 5003}, {900, 700}}) {
+    for (const Dtype dtype : kFloating) {
+      const Tensor a = random_tensor(ctx, {20, depth}, dtype, 1);
+      const Tensor b = random_tensor(ctx, {depth, width}, dtype, 2);
+      const Tensor c = product(ctx, a, b, dtype, 1.0);
+      for (const int64_t rows : {1, 2, 4, 6, 8}) {
+        for (const int threads : {1, 3, 16}) {
+          INFO(dtype << " " << width << " columns, " << rows << " rows on " << threads
+                     << " threads");
+          const Context few_ctx = with_backend(GemmBackend::tiled, threads);
+          const Tensor few = a.slice(0, 7, rows), expected = c.slice(0, 7, rows);
+          check_same(ctx, product(few_ctx, few, b, dtype, 1.0), expected);
+          check_same(ctx, product(few_ctx, few, by_columns(ctx, b), dtype, 1.0), expected);
+        }
       }
     }
   }

@@ -145,6 +145,27 @@ TEST_CASE("rows of a parameter are those of the whole", "[model_folder]") {
   }
 }
 
+TEST_CASE("a matrix held by columns has the values of its rows, however large", "[model_folder]") {
+  const Context ctx = cpu_context(1);
+  ModelConfig config = hugging_face_models()[0].second;
+  config.num_hidden_layers = config.num_attention_heads = config.num_key_value_heads = 1;
+  config.hidden_size = config.head_dim = 300;
+  config.intermediate_size = 7000;  // 2.1 million elements a matrix: more than are read at once
+  const TemporaryFolder folder;
+  TinyTransformer source(ctx, config, Dtype::f32);
+  write_folder(folder, config, tensors_of(ctx, filled(ctx, source), hugging_face_layout(config)));
+  TinyTransformer held(ctx, config, Dtype::f32, ModelUse::inference);
+  ModelFolder(folder.path.string()).load(ctx, held.parameters());
+  bool by_columns = false;
+  for (const Parameter& p : source.parameters().list()) {
+    const Tensor value = held.parameters().find(p.name)->value;
+    by_columns |= value.rank() == 2 && value.stride(0) == 1 && p.shape[1] > 1;
+    INFO(p.name);
+    CHECK((to_host<float>(ctx, contiguous(ctx, value)) == to_host<float>(ctx, p.value)));
+  }
+  CHECK(by_columns);
+}
+
 TEST_CASE("logits of transformers' models are those that transformers computes", "[model_folder]") {
   const Context ctx = cpu_context(1);
   for (const std::string layout : {"gpt2", "llama", "qwen2", "qwen3"}) {

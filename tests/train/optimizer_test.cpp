@@ -47,6 +47,36 @@ TEST_CASE("an optimizer updates its own range only", "[train]") {
   check_own_range(cpu_context(1));
 }
 
+TEST_CASE("AdamW tells of each owned range when it is updated, the last one first", "[train]") {
+  const Context ctx = cpu_context(1);
+  ParameterSet set;  // in the arena: last, frozen, first
+  set.add("first", {3}, ParameterKind::matrix, 0.0, 0.0);
+  Parameter& frozen = set.add("frozen", {2}, ParameterKind::matrix, 0.0, 0.0);
+  set.add("last", {4}, ParameterKind::matrix, 0.0, 0.0);
+  frozen.trainable = false;
+  set.allocate(ctx, Dtype::f32);
+  fill(ctx, set.values(), 7.0);
+  fill(ctx, set.grads(), 1.0);
+  const int64_t middle = frozen.offset, first = set.find("first")->offset;
+  const std::vector<int64_t> borders{0, middle, first, set.arena_size()};
+  ArenaRanges owned;
+  for (size_t i = 0; i + 1 < borders.size(); ++i) owned.push_back({borders[i], borders[i + 1]});
+  AdamW optimizer(ctx, set, {}, owned);
+  std::vector<int64_t> told;
+  const auto moved = [&](int64_t offset) { return doubles(ctx, set.values())[offset] != 7.0; };
+  const std::array<double, 3> scalars = optimizer.step_scalars(1, 0.1);
+  const Tensor count = from_host(ctx, std::vector<double>{1.0}, {1});
+  optimizer.step(ctx, from_host(ctx, std::span<const double>(scalars), {3}),
+                 grad_scale(ctx, sum_of_squares(ctx, set.grads()), count, 0.0),
+                 [&](ArenaRange range) {
+                   told.push_back(range.begin);
+                   CHECK(moved(first));
+                   CHECK_FALSE(moved(middle));
+                   CHECK(moved(0) == (range.begin == 0));
+                 });
+  CHECK(told == std::vector<int64_t>{first, middle, 0});
+}
+
 TEST_CASE("AdamW leaves frozen parameters and padding alone", "[train]") {
   const Context ctx = cpu_context(1);
   ParameterSet set;

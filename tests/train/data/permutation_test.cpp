@@ -40,7 +40,7 @@ TEST_CASE("permutation: seeds and streams give different orders, the same ones t
 }
 
 // tests/tools/loss_curves_test.py has the same numbers.
-TEST_CASE("permutation: the order is the one that runs before had") {
+TEST_CASE("permutation: the order is that of these numbers") {
   const Permutation permutation(9667, 1337, 3);
   const std::vector<uint64_t> expected{492, 2836, 6803, 1552, 7558, 9174, 4141, 3364};
   for (uint64_t i = 0; i < expected.size(); ++i) CHECK(permutation(i) == expected[i]);

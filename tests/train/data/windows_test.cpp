@@ -72,7 +72,7 @@ TEST_CASE("windows: an epoch covers the stream once, from another phase each tim
 }
 
 // tests/tools/loss_curves_test.py has the same numbers for the order as Python programs compute it.
-TEST_CASE("windows: the order is the one that runs before had") {
+TEST_CASE("windows: the order is that of these numbers") {
   const TemporaryFolder folder;
   const ShuffledWindows windows(counting_source(folder, 1000), 64, 1);
   const std::vector<int64_t> expected{426, 874, 42,  554, 935, 298, 746, 362, 234, 810,
