@@ -38,7 +38,8 @@ bool parse_options(Options& o, int argc, char** argv) {
   app.add_option("--config", o.config, "a config file, for its section \"model\"")->required();
   add_device_option(app, o.device);
   app.add_option("--dtype", o.dtype, "f64, f32 or bf16");
-  app.add_option("--contexts", o.contexts, "tokens that each text has already");
+  app.add_option("--contexts", o.contexts, "tokens that each text has already")
+      ->check(CLI::Range(1, 1 << 30));
   app.add_option("--rows", o.rows, "texts at once")->check(CLI::Range(1, 4096));
   app.add_flag("--json", o.json, "print one JSON object instead of a table");
   return parse_arguments(app, argc, argv);

@@ -247,7 +247,8 @@ section_ddp() {
 
 if [[ $# -eq 2 && $1 == --section ]]; then call_section "$2"; fi
 
-commit=${1:?usage: bash tools/gpu_check.sh COMMIT [SECTION...]}
+check_commit "${1:-}" "bash tools/gpu_check.sh COMMIT [SECTION...]"
+commit=$1
 shift
 sections=("$@")
 if [[ $# -eq 0 ]]; then

@@ -86,7 +86,7 @@ section_gpt2() {
 
 if [[ $# -eq 2 && $1 == --section ]]; then call_section "$2"; fi
 
-[[ $# -ge 1 ]] || refuse "usage: bash tools/loss_curves.sh [--device cpu] COMMIT"
+check_commit "${1:-}" "bash tools/loss_curves.sh [--device cpu] COMMIT [SECTION...]"
 commit=$1
 shift
 sections=("$@")

@@ -8,6 +8,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,10 +32,11 @@ bool is_number(std::string_view value) {
   T number;
   const char* const end = value.data() + value.size();
   const auto [stop, error] = std::from_chars(value.data(), end, number);
-  return error == std::errc() && stop == end;
+  return error == std::errc() && stop == end && number == number;  // "nan" is not one
 }
 
-// CLI11 turns numbers that are out of range into others, and nothing into 0.
+// CLI11 turns numbers that are out of range into others, and nothing into 0. What is not a number
+// (nan) lies in all of its ranges.
 void check_numbers(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string type = option->get_type_name();
@@ -74,6 +76,9 @@ bool parse_arguments(CLI::App& app, int argc, char** argv) {
     return false;
   } catch (const CLI::ParseError& error) {
     reject_input(error.what(), "; see --help");
+  } catch (const std::out_of_range&) {  // of CLI11's conversion of a flag's value
+    reject_input(
+        "the value of a flag must be true or false; one is a number too large; see --help");
   }
 }
 

@@ -149,7 +149,7 @@ section_pytorch() {
 
 if [[ $# -eq 2 && $1 == --section ]]; then call_section "$2"; fi
 
-[[ $# -gt 0 ]] || refuse "usage: bash tools/scaling.sh [--device cpu] COMMIT [SECTION...]"
+check_commit "${1:-}" "bash tools/scaling.sh [--device cpu] COMMIT [SECTION...]"
 commit=$1
 shift
 sections=("$@")

@@ -127,6 +127,7 @@ build_alone() {
 
 # Ends this process with the section's exit code.
 call_section() {
+  check_sections "$1"
   section=$1
   rm -rf "${work:?}/$section"
   mkdir -p "$work/$section"
@@ -134,6 +135,11 @@ call_section() {
   trap 'rm -rf "$runs"' EXIT
   "section_$section"
   exit
+}
+
+# check_commit WORD USAGE
+check_commit() {
+  [[ $1 =~ ^[[:alnum:]][[:alnum:]._/-]*$ ]] || { echo "$name: usage: $2" >&2; exit 2; }
 }
 
 check_sections() {

@@ -64,13 +64,14 @@ void print_plan(const RunConfig& run, const TrainDdpOptions& options, const Laun
 }
 
 void print_place(const RunConfig& run, const TrainDdpOptions& options, const Placement& placement) {
+  const bool gpu = wants_gpu(run.train);  // which may refuse the device, before a word is said
   std::cout << "started by: " << placement.launcher << "\n"
             << "rank " << placement.rank << " of " << placement.size << " on " << host_name()
             << "\n"
             << "meeting: " << placement.master.host << ", port " << placement.master.port
             << ", time-out " << static_cast<double>(options.timeout().count()) / 1000.0 << " s\n";
   print_step(run, options, placement.size, placement.one_host);
-  if (wants_gpu(run.train) && !placement.one_host) {
+  if (gpu && !placement.one_host) {
     std::cout << "should all ranks turn out to be on one host: as --nproc would say there\n";
   }
 }

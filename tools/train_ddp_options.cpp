@@ -18,18 +18,18 @@ constexpr int kBlocksBehind = 32;
 
 }  // namespace
 
+bool TrainDdpOptions::Choice::value_or(bool other) const {
+  return option->count() > 0 ? yes : other;
+}
+
 TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
   const std::string group = "Data-parallel training";
   const auto add = [&](CLI::Option* option) {
     option->group(group);
     return option;
   };
-  // CLI11 sets an optional that it is given as a flag's variable to false, whether the flag comes
-  // or not.
-  const auto add_choice = [&](const std::string& flags, std::optional<bool>& choice,
-                              const std::string& help) {
-    const auto choose = [&choice](int64_t yes) { choice = yes > 0; };
-    add(app.add_flag_function(flags, choose, help))->take_last();
+  const auto add_choice = [&](const std::string& flags, Choice& choice, const std::string& help) {
+    choice.option = add(app.add_flag(flags, choice.yes, help))->take_last();
   };
   add(app.add_option("--nproc", nproc_,
                      "processes to start on this host; without it, and not under torchrun, srun or "

@@ -11,7 +11,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace xtrain {
 
@@ -36,12 +37,19 @@ class TrainDdpOptions {
   bool dry_run() const { return dry_run_; }
 
  private:
+  // A flag and its opposite, or neither.
+  struct Choice {
+    const CLI::Option* option = nullptr;
+    bool yes = false;
+    bool value_or(bool other) const;
+  };
+
   std::optional<int> nproc_;
   std::string backend_ = "auto";
-  std::optional<bool> zero_;
+  Choice zero_;
   std::string reduce_ = "f32";
   std::optional<double> bucket_mb_;
-  std::optional<bool> overlap_;
+  Choice overlap_;
   std::optional<int> nccl_max_ctas_;
   double timeout_s_ = 300.0;
   int max_restarts_ = 0;

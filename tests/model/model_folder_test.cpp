@@ -147,10 +147,10 @@ TEST_CASE("rows of a parameter are those of the whole", "[model_folder]") {
 
 TEST_CASE("a matrix held by columns has the values of its rows, however large", "[model_folder]") {
   const Context ctx = cpu_context(1);
-  ModelConfig config = hugging_face_models()[0].second;
+  ModelConfig config = hugging_face_models()[0].config;
   config.num_hidden_layers = config.num_attention_heads = config.num_key_value_heads = 1;
-  config.hidden_size = config.head_dim = 300;
-  config.intermediate_size = 7000;  // 2.1 million elements a matrix: more than are read at once
+  config.hidden_size = config.head_dim = 256;
+  config.intermediate_size = 8500;  // 2.2 million elements a matrix: more than are read at once
   const TemporaryFolder folder;
   TinyTransformer source(ctx, config, Dtype::f32);
   write_folder(folder, config, tensors_of(ctx, filled(ctx, source), hugging_face_layout(config)));
