@@ -209,15 +209,16 @@ def ddp_losses(section):
     checks = []
     for attention in ("composed", "flash"):
         loss = {run: section.steps_of(f"loss_{attention}_{run}", "loss")
-                for run in ("one", "plain", "again", "zero")}
+                for run in ("one", "plain", "again", "beside", "zero")}
         for run in ("plain", "zero"):
             checks.append(check(f"{attention}, {run}: steps compared", len(loss[run]), at_least=50))
             apart = max(abs(a - b) / abs(b) for a, b in zip(loss[run], loss["one"], strict=True))
             checks.append(check(f"{attention}, {run}: losses of two GPUs from those of one", apart,
                                 at_most=1e-5))
-        checks.append(check(f"{attention}: steps that differ in a second run, beside backward",
-                            sum(a != b for a, b in zip(loss["plain"], loss["again"], strict=True)),
-                            at_most=0))
+        for run, what in (("again", "in a second run"), ("beside", "beside backward")):
+            checks.append(check(f"{attention}: steps that differ {what}",
+                                sum(a != b for a, b in zip(loss["plain"], loss[run], strict=True)),
+                                at_most=0))
     return checks
 
 

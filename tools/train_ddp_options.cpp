@@ -18,8 +18,25 @@ constexpr int kBlocksBehind = 32;
 
 }  // namespace
 
-bool TrainDdpOptions::Choice::value_or(bool other) const {
-  return option->count() > 0 ? yes : other;
+DataParallelOptions parallel_options(const ParallelChoices& choices, bool gpu, bool one_host) {
+  DataParallelOptions options;
+  const bool fast_links = gpu && one_host;
+  options.zero = choices.zero.value_or(fast_links);
+  options.overlap = choices.overlap.value_or(!fast_links);
+  options.reduce_in_bf16 = choices.reduce_in_bf16;
+  const double gpu_mb = options.overlap ? kGpuBucketMb : kGpuBucketMbBehind;
+  options.bucket_bytes =
+      static_cast<int64_t>(choices.bucket_mb.value_or(gpu ? gpu_mb : kCpuBucketMb) * (1 << 20));
+  return options;
+}
+
+std::optional<int> nccl_min_ctas(bool overlap, const std::optional<int>& most) {
+  if (overlap) return std::nullopt;
+  return std::min(kBlocksBehind, most.value_or(kBlocksBehind));
+}
+
+std::optional<bool> TrainDdpOptions::Choice::chosen() const {
+  return option->count() > 0 ? std::optional<bool>(yes) : std::nullopt;
 }
 
 TrainDdpOptions::TrainDdpOptions(CLI::App& app) {
@@ -84,20 +101,8 @@ Backend TrainDdpOptions::backend(bool gpu) const {
 }
 
 DataParallelOptions TrainDdpOptions::parallel(bool gpu, bool one_host) const {
-  DataParallelOptions options;
-  const bool fast_links = gpu && one_host;
-  options.zero = zero_.value_or(fast_links);
-  options.overlap = overlap_.value_or(!fast_links);
-  options.reduce_in_bf16 = reduce_ == "bf16";
-  const double gpu_mb = options.overlap ? kGpuBucketMb : kGpuBucketMbBehind;
-  options.bucket_bytes =
-      static_cast<int64_t>(bucket_mb_.value_or(gpu ? gpu_mb : kCpuBucketMb) * (1 << 20));
-  return options;
-}
-
-std::optional<int> TrainDdpOptions::nccl_min_ctas(bool overlap) const {
-  if (overlap) return std::nullopt;
-  return std::min(kBlocksBehind, nccl_max_ctas_.value_or(kBlocksBehind));
+  return parallel_options({zero_.chosen(), overlap_.chosen(), bucket_mb_, reduce_ == "bf16"}, gpu,
+                          one_host);
 }
 
 std::chrono::milliseconds TrainDdpOptions::timeout() const {

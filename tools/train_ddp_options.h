@@ -16,6 +16,19 @@ class Option;
 
 namespace xtrain {
 
+// What a person has chosen of the ways in which ranks train together.
+struct ParallelChoices {
+  std::optional<bool> zero = std::nullopt, overlap = std::nullopt;
+  std::optional<double> bucket_mb = std::nullopt;
+  bool reduce_in_bf16 = false;
+};
+
+// With what fits the machine where nothing was chosen. one_host: all ranks are on one host, whose
+// GPUs reach each other at the rate of their links.
+DataParallelOptions parallel_options(const ParallelChoices& choices, bool gpu, bool one_host);
+// Blocks (CTAs) that NCCL shall take at least, of at most so many; none: it decides.
+std::optional<int> nccl_min_ctas(bool overlap, const std::optional<int>& most);
+
 class TrainDdpOptions {
  public:
   // Adds the options to the app; values are valid after the app has parsed.
@@ -26,10 +39,8 @@ class TrainDdpOptions {
   const std::optional<int>& nproc() const { return nproc_; }
   // InputError when it is not built.
   Backend backend(bool gpu) const;
-  // one_host: all ranks are on one host, whose GPUs reach each other at the rate of their links.
   DataParallelOptions parallel(bool gpu, bool one_host) const;
   const std::optional<int>& nccl_max_ctas() const { return nccl_max_ctas_; }
-  std::optional<int> nccl_min_ctas(bool overlap) const;
   std::chrono::milliseconds timeout() const;
   int max_restarts() const { return max_restarts_; }
   const MasterChoice& master() const { return master_; }
@@ -41,7 +52,7 @@ class TrainDdpOptions {
   struct Choice {
     const CLI::Option* option = nullptr;
     bool yes = false;
-    bool value_or(bool other) const;
+    std::optional<bool> chosen() const;
   };
 
   std::optional<int> nproc_;

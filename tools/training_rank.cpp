@@ -177,7 +177,7 @@ class TrainingRank {
     ConnectOptions connection{placement_.rank, placement_.size, rendezvous_.own_address(),
                               options_.timeout() + kAfterTheWatch};
     connection.most_blocks = options_.nccl_max_ctas();
-    connection.fewest_blocks = options_.nccl_min_ctas(parallel_.overlap);
+    connection.fewest_blocks = nccl_min_ctas(parallel_.overlap, connection.most_blocks);
     communicator_ = connect(options_.backend(gpu), ctx_, connection, rendezvous_);
     watch(communicator_.get());
     replica_ = std::make_unique<DataParallel>(ctx_, *communicator_, parallel_);

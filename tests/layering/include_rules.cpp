@@ -51,7 +51,7 @@ const std::vector<HeaderRule> kHeaderRules = {
      {"sys/socket.h", "sys/un.h", "netdb.h", "netinet/*", "arpa/*", "poll.h"},
      {"distributed/*"},
      kAnyNumber},
-    {"CLI11", {"CLI/*"}, {"tools/*", "tests/tools/*"}, kAnyNumber},
+    {"CLI11", {"CLI/*"}, {"tools/*"}, kAnyNumber},
     {"Catch2", {"catch2/*"}, {"tests/support/*"}, kAnyNumber},
     {"nlohmann/json",
      {"nlohmann/*"},
