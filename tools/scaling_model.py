@@ -298,21 +298,12 @@ def find(rows, ranks, optimizer):
     return next((r for r in rows if r["ranks"] == ranks and r["optimizer"] == optimizer), None)
 
 
-def with_ways(rows):
-    """Where no run says that its gradients travelled beside backward, those of all did."""
-    beside = {"plain": "beside", "zero": "zero_beside"}
-    if any(row["optimizer"] in beside.values() for row in rows):
-        return rows
-    return [row if row["ranks"] == 1 else {**row, "optimizer": beside[row["optimizer"]]}
-            for row in rows]
-
-
 def points_of_scaling(report):
     """model -> rows, and the bandwidth within a host by the number of GPUs."""
     sections = report.get("sections", {})
     points = {name: sections[name]["details"].get("rows", []) for name in MODELS
               if on_gpus(sections.get(name))}
-    points = {name: with_ways(rows) for name, rows in points.items() if find(rows, 1, "plain")}
+    points = {name: rows for name, rows in points.items() if find(rows, 1, "plain")}
     if not any(find(rows, 2, "beside") for rows in points.values()):
         points = {}
     buses = {}
@@ -337,7 +328,7 @@ def points_of_check(report):
             point.update(hidden=hidden, waits_ms=waits,
                          collectives_ms=row.get("collectives_ms", waits / max(1 - hidden, 0.01)))
         rows.append(point)
-    return {"gpt2": with_ways(rows)}, {}
+    return {"gpt2": rows}, {}
 
 
 def measured_points(folder):

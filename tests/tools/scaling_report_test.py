@@ -197,12 +197,6 @@ class ModelTest(unittest.TestCase):
         for gpus, hosts, way in ((2, 1, "behind"), (8, 1, "behind"), (16, 2, "beside")):
             self.assertIn(f"\n| {gpus} | {hosts} | {way} | ", page)
 
-    def test_where_no_run_says_how_gradients_travelled_it_was_beside_backward(self):
-        page = self.reported("NVIDIA H200", (("plain", 5.9e5), ("zero", 5.95e5)))
-        self.assertIn("| 2 | plain, beside backward | 0.9833 | 0.9833 | 75% | 75% | fitted to it |",
-                      page)
-        self.assertIn("| 2 | ZeRO-1, beside backward | 0.9917 |", page)
-
     def test_points_of_the_check_are_read(self):
         rows = [{"gpus": 2, "optimizer": kind, "tokens_per_s": 5.9e5, "hidden": "75",
                  "collectives_ms": 4.0, "waits_ms": 1.5}
