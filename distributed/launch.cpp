@@ -225,15 +225,27 @@ class Processes {
       pids_[rank] = 0;
       const bool killed = WIFSIGNALED(status);
       const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      if (code == 0 || exit_code_ != 0) continue;
+      if (!is_cause(code, killed)) continue;
+      if (exit_code_ == 0) {
+        term_at_ = Clock::now() + plan_.until_term;
+        kill_at_ = *term_at_ + plan_.until_kill;
+      }
       exit_code_ = code;
-      term_at_ = Clock::now() + plan_.until_term;
-      kill_at_ = *term_at_ + plan_.until_kill;
+      killed_ = killed;
       if (killed) {
         tell(text("rank ", rank, " was ended by signal ", WTERMSIG(status), " (",
                   strsignal(WTERMSIG(status)), ")"));
       }
     }
+  }
+
+  // Whether an end is the reason why the run fails, as far as is known: the first failure, or a
+  // signal that is not the launcher's own. A killed process drops its connections before it has
+  // ended, so the ranks that fail without it may have ended before it.
+  bool is_cause(int code, bool killed) const {
+    if (code == 0) return false;
+    if (exit_code_ == 0) return true;
+    return killed && !killed_ && term_at_ && exit_code_ != kBadInput;
   }
 
   void stop_the_rest() {
@@ -242,7 +254,10 @@ class Processes {
       term_at_.reset();
       send(SIGTERM);
     }
-    if (kill_at_ && now >= *kill_at_) send(SIGKILL);
+    if (kill_at_ && now >= *kill_at_) {
+      term_at_.reset();
+      send(SIGKILL);
+    }
   }
 
   std::chrono::milliseconds next_wait() const {
@@ -257,7 +272,9 @@ class Processes {
   const Signals& signals_;
   std::vector<pid_t> pids_;  // 0: has ended
   int exit_code_ = 0;
+  bool killed_ = false;  // exit_code_ is that of a process that a signal has ended
   int stops_ = 0;  // signals passed on
+  // When to send which signal; none is sent as long as term_at_ is set.
   std::optional<Clock::time_point> term_at_, kill_at_;
 };
 

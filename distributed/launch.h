@@ -28,9 +28,10 @@ struct LaunchPlan {
 // Runs the processes to their end. Each finds its place in the environment (see find_placement).
 // SIGINT, SIGTERM and SIGHUP go on to all of them; after a second one they have `until_kill`. When
 // processes fail, for another reason than bad input and without such a signal, all are started
-// again up to max_restarts times. Returns the exit code: 0 when all processes returned 0, else that
-// of the first that did not, 128 + n for one that signal n ended. `tell` gets what there is to say,
-// a line at a time. Error when a process cannot be started.
+// again up to max_restarts times. Returns the exit code: 0 when all processes returned 0, else
+// 128 + n where signal n, not sent from here, ended one, else that of the first that failed; bad
+// input that comes first stays the reason. `tell` gets what there is to say, a line at a time.
+// Error when a process cannot be started.
 int launch(const LaunchPlan& plan, const std::function<void(const std::string&)>& tell);
 
 // Whether a launch() has started this process.

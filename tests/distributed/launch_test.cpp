@@ -129,6 +129,23 @@ TEST_CASE("a process that a signal ends is named", "[distributed]") {
   CHECK(done.told == std::vector<std::string>{"rank 1 was ended by signal 9 (Killed)"});
 }
 
+TEST_CASE("a killed process is the reason, also when others fail before it has ended",
+          "[distributed]") {
+  const TemporaryFolder folder;
+  for (const std::string victim : {"0", "1"}) {
+    INFO("rank " << victim << " is killed");
+    LaunchPlan plan =
+        shells(2, folder, "[ $RANK = " + victim + " ] || exit 1; sleep 0.2; kill -9 $$");
+    plan.until_term = milliseconds(10000);
+    const Launched done = run(plan);
+    CHECK(done.code == 128 + SIGKILL);
+    CHECK(done.told ==
+          std::vector<std::string>{"rank " + victim + " was ended by signal 9 (Killed)"});
+    plan.command[2] = "[ $RANK = " + victim + " ] || exit 2; sleep 0.2; kill -9 $$";
+    CHECK(run(plan).code == 2);  // bad input would be bad again
+  }
+}
+
 TEST_CASE("a program that cannot be executed is a failure", "[distributed]") {
   LaunchPlan plan;
   plan.program = "/nowhere/program";
