@@ -35,6 +35,7 @@ if [[ ${1:-} == cpu ]]; then
     echo "bench_against: $build/bin/train must exist; run: bash tools/build.sh" >&2
     exit 2
   }
+  mkdir -p "$report"
   exec "$python" tools/bench_against_cpu.py --build "$build" --report "$report" \
     --rounds "${2:-5}" --threads "${THREADS:-2}"
 fi
@@ -96,6 +97,8 @@ rows=("$@")
 # shellcheck disable=SC2206 # names without spaces
 if [[ $# -eq 0 ]]; then rows=($all_rows); fi
 for row in "${rows[@]}"; do describe "$row"; done
+[[ $rounds =~ ^[1-9][0-9]*$ ]] ||
+  { echo "bench_against: ROUNDS must be a number of rounds; got '$rounds'" >&2; exit 2; }
 [[ -x $build/bin/bench_train ]] ||
   { echo "bench_against: $build/bin/bench_train must be built; set BUILD" >&2; exit 2; }
 mkdir -p "$work" "$report"

@@ -45,6 +45,16 @@ struct TileMatrix {
   int64_t column;
 };
 
+// A vector of b, in a register: at some of its uses the compiler would rather read it again.
+template <class A>
+inline typename VectorOf<A>::type load_to_register(const A* b) {
+  auto vector = *reinterpret_cast<const typename VectorOf<A>::type*>(b);
+#if defined(__x86_64__)
+  asm("" : "+v"(vector));
+#endif
+  return vector;
+}
+
 // sums += a b for kRows rows of a and kVectors vectors of columns of b, whose rows are contiguous
 // and b_row apart, over `depth`.
 template <int64_t kRows, int64_t kVectors, class A>
@@ -53,9 +63,8 @@ inline void add_products(int64_t depth, TileMatrix<A> a, const A* b, int64_t b_r
   using Vector = typename VectorOf<A>::type;
   for (int64_t k = 0; k < depth; ++k) {
     Vector row[kVectors];
-    for (int64_t v = 0; v < kVectors; ++v) {
-      row[v] = *reinterpret_cast<const Vector*>(b + v * VectorOf<A>::kLanes);
-    }
+#pragma GCC unroll 8
+    for (int64_t v = 0; v < kVectors; ++v) row[v] = load_to_register(b + v * VectorOf<A>::kLanes);
 #pragma GCC unroll 8
     for (int64_t i = 0; i < kRows; ++i) {
       const A factor = a.data[i * a.row];
@@ -78,25 +87,30 @@ inline void clear_sums(typename VectorOf<A>::type (&sums)[kRows][kVectors]) {
 }
 
 // sums (+)= a b for kTileRows rows of a and kTileColumns columns of b; rows of sums are contiguous
-// and sums_row apart. `add` false starts the sums at zero.
+// and sums_row apart. `add` false starts the sums at zero. Not inlined: within a large function the
+// compiler moves some of the sums, or of b, out of the registers.
 template <class A>
-inline void multiply_tile(int64_t depth, const TileMatrix<A>& a, const A* b, int64_t b_row,
-                          bool add, A* sums, int64_t sums_row) {
+[[gnu::noinline]] void multiply_tile(int64_t depth, const TileMatrix<A>& a, const A* b,
+                                     int64_t b_row, bool add, A* sums, int64_t sums_row) {
   using Vector = typename VectorOf<A>::type;
   Vector s[kTileRows][kTileVectors];
   clear_sums<A>(s);
   const auto target = [&](int64_t i) { return reinterpret_cast<Vector*>(sums + i * sums_row); };
-  for (int64_t i = 0; i < kTileRows; ++i) {
-    for (int64_t v = 0; v < kTileVectors; ++v) {
-      if (add) {
-        s[i][v] = target(i)[v];
-      } else {  // memory to write comes while the products are formed, not when stores wait for it
-        __builtin_prefetch(target(i) + v, 1);
-      }
+  if (add) {
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 8
+      for (int64_t v = 0; v < kTileVectors; ++v) s[i][v] = target(i)[v];
+    }
+  } else {  // memory to write comes while the products are formed, not when stores wait for it
+    for (int64_t i = 0; i < kTileRows; ++i) {
+      for (int64_t v = 0; v < kTileVectors; ++v) __builtin_prefetch(target(i) + v, 1);
     }
   }
   add_products(depth, a, b, b_row, s);
+#pragma GCC unroll 8
   for (int64_t i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 8
     for (int64_t v = 0; v < kTileVectors; ++v) target(i)[v] = s[i][v];
   }
 }
