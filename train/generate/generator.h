@@ -37,7 +37,7 @@ enum class Ending : uint8_t {
   max_new_tokens,
   end_token,
   stopped,       // by the listener
-  context_full,  // prompt and new tokens are context_length
+  context_full,  // prompt and new tokens are context_length, or one more behind such a prompt
   interrupted
 };
 const char* name_of(Ending ending);  // "max_new_tokens", ...
