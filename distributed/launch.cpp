@@ -273,7 +273,7 @@ class Processes {
   std::vector<pid_t> pids_;  // 0: has ended
   int exit_code_ = 0;
   bool killed_ = false;  // exit_code_ is that of a process that a signal has ended
-  int stops_ = 0;  // signals passed on
+  int stops_ = 0;        // signals passed on
   // When to send which signal; none is sent as long as term_at_ is set.
   std::optional<Clock::time_point> term_at_, kill_at_;
 };
