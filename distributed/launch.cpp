@@ -208,6 +208,7 @@ class Processes {
   }
 
   void send(int signal) {
+    signalled_ = true;
     for (const pid_t pid : pids_) {
       if (pid > 0) kill(pid, signal);
     }
@@ -245,7 +246,7 @@ class Processes {
   bool is_cause(int code, bool killed) const {
     if (code == 0) return false;
     if (exit_code_ == 0) return true;
-    return killed && !killed_ && term_at_ && exit_code_ != kBadInput;
+    return killed && !killed_ && !signalled_ && exit_code_ != kBadInput;
   }
 
   void stop_the_rest() {
@@ -254,10 +255,7 @@ class Processes {
       term_at_.reset();
       send(SIGTERM);
     }
-    if (kill_at_ && now >= *kill_at_) {
-      term_at_.reset();
-      send(SIGKILL);
-    }
+    if (kill_at_ && now >= *kill_at_) send(SIGKILL);
   }
 
   std::chrono::milliseconds next_wait() const {
@@ -272,9 +270,9 @@ class Processes {
   const Signals& signals_;
   std::vector<pid_t> pids_;  // 0: has ended
   int exit_code_ = 0;
-  bool killed_ = false;  // exit_code_ is that of a process that a signal has ended
-  int stops_ = 0;        // signals passed on
-  // When to send which signal; none is sent as long as term_at_ is set.
+  bool killed_ = false;     // exit_code_ is that of a process that a signal has ended
+  bool signalled_ = false;  // by the launcher: later ends may be its doing
+  int stops_ = 0;           // signals passed on
   std::optional<Clock::time_point> term_at_, kill_at_;
 };
 

@@ -195,6 +195,22 @@ TEST_CASE("a signal to the launcher reaches every process once, and is no failur
   CHECK(folder.read("signals_1") == "got\n");
 }
 
+TEST_CASE("a process that ends by a signal passed on is not why a run has failed",
+          "[distributed]") {
+  const TemporaryFolder folder;
+  LaunchPlan plan =
+      shells(2, folder, "echo $$ > pid_$RANK; [ $RANK = 0 ] && exit 7; exec sleep 100");
+  plan.until_term = milliseconds(10000);
+  const pid_t launcher = start_launcher(plan);
+  wait_for_file(folder, "pid_0");
+  wait_for_file(folder, "pid_1");
+  for (int i = 0; i < 1000 && is_running(folder.read("pid_0")); ++i) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  kill(launcher, SIGTERM);
+  CHECK(exit_code_of(launcher) == 7);
+}
+
 TEST_CASE("a second signal to the launcher ends what the first one did not", "[distributed]") {
   const TemporaryFolder folder;
   const LaunchPlan plan = shells(
