@@ -33,11 +33,10 @@ struct PairTiling {
   static constexpr int kSharedBytes = kExchangeAt + kSteps * kPairs * kExchangeBytes;
 };
 
-// Barriers of the two warps of a pair. 0 is the one of the whole block.
-__device__ inline void pair_arrive(int barrier) {
-  asm volatile("bar.arrive %0, 64;" ::"r"(barrier + 1) : "memory");
-}
-__device__ inline void pair_wait(int barrier) {
+// A barrier of the two warps of a pair. 0 is the one of the whole block. Racecheck follows a barrier
+// of the block only while all of its threads have passed as many barriers: so a warp that need not
+// wait does, at no cost that can be measured, and a pair without work passes its barrier too.
+__device__ inline void pair_sync(int barrier) {
   asm volatile("bar.sync %0, 64;" ::"r"(barrier + 1) : "memory");
 }
 
@@ -117,12 +116,15 @@ class PairedWarp {
     uint4* exchange =
         reinterpret_cast<uint4*>(shared + Tiling::kExchangeAt + barrier * Tiling::kExchangeBytes);
     add_waiting();
-    if (!sees.some_in(first_, first_ + Tiling::kPairKeys)) return;
+    if (!sees.some_in(first_, first_ + Tiling::kPairKeys)) {
+      pair_sync(barrier);
+      return;
+    }
     MmaSums<kRows, kQueries / 8> s;
     set_zero(s);
     own_rows_.multiply(s, plain_, crossed_, sums_dk_ ? dy_tile : q_tile);
     if (sums_dk_) {
-      pair_wait(barrier);
+      pair_sync(barrier);
       take_and_multiply<kDrops>(exchange, s, Stage::delta(stage) + first,
                                 static_cast<float>(dropout_.kept), left_);
       if constexpr (Tiling::kLags) {
@@ -140,7 +142,7 @@ class PairedWarp {
         pack_left(left_, s);
       }
       give(exchange, left_);
-      pair_arrive(barrier);
+      pair_sync(barrier);
       if constexpr (kDrops) pack_left(left_, s);
     }
     multiply<kWidth>(sums_, left_, plain_, sums_dk_ ? q_tile : dy_tile);
