@@ -46,15 +46,16 @@ commit=${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
 work=$build/bench_against
 all_rows="gpt2_124m gpt2_350m qwen2.5_0.5b qwen3_0.6b small8 small8_long tiny"
 
-# What a row measures: config, batch, micro-steps, steps, options of xtrain; modes of PyTorch.
+# What a row measures: config, batch, micro-steps, steps, options of xtrain; modes of PyTorch. The
+# yardstick is the batch of PyTorch beside which another program was measured, where it is another.
 describe() {
-  accumulate=1 steps=20 modes=default
+  accumulate=1 steps=20 modes=default yardstick=""
   ours=(--dtype bf16 --attention flash --gemm-choices "$work/gemm_choices.$1.json")
   theirs=()
   case $1 in
     gpt2_124m) config=gpt2_124m batch=32x1024 ;;
     gpt2_350m) config=gpt2_350m batch=16x1024 ;;
-    qwen2.5_0.5b) config=qwen2.5_0.5b batch=32x1024 accumulate=4 steps=5 ;;
+    qwen2.5_0.5b) config=qwen2.5_0.5b batch=32x1024 accumulate=4 steps=5 yardstick=16x1024 ;;
     qwen3_0.6b) config=qwen3_0.6b batch=8x2048 ;;
     small8) config=small8 batch=8x1024 steps=60 ;;
     small8_long) config=small8 batch=2x2048 steps=60 ;;
@@ -90,6 +91,13 @@ run_row() {
   done
   exec {to}>&-
   wait "$pid" || true
+  if [[ -n $yardstick ]]; then
+    local other=("$python" tools/bench_train_pytorch.py --config "configs/$config.json"
+      --batch "$yardstick" --steps 20 --device cuda --dtype bf16 --modes "$modes" "${theirs[@]}")
+    printf '%s\n' "${other[*]}" >>"$work/$row.commands"
+    "${other[@]}" >"$work/$row.yardstick.json" 2>"$work/$row.pytorch.log" ||
+      { cat "$work/$row.pytorch.log" >&2; return 1; }
+  fi
   "$python" tools/bench_against_report.py "$report" --row "$row" --work "$work" --commit "$commit"
 }
 

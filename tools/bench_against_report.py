@@ -23,8 +23,8 @@ ORDER = ["gpt2_124m", "gpt2_350m", "qwen2.5_0.5b", "qwen3_0.6b", "small8", "smal
 ELSEWHERE = {
     "gpt2_124m": ("llm.c", 554, 545, "cuDNN attention, no recompute"),
     "gpt2_350m": ("llm.c", 204, 200, "cuDNN attention, no recompute"),
-    "qwen2.5_0.5b": ("llmq", 156, 139, "bf16, CUDA graphs; PyTorch's on 16 x 1024 tokens without "
-                     "accumulation"),
+    "qwen2.5_0.5b": ("llmq", 156, 139, "bf16, CUDA graphs; PyTorch's, also here for this, on 16 x "
+                     "1024 tokens without accumulation"),
 }
 
 
@@ -38,10 +38,13 @@ def rounds_of(work, row, program):
 
 
 def new_row(work, row, commit):
-    xtrain, pytorch = rounds_of(work, row, "xtrain"), rounds_of(work, row, "pytorch")
+    measured = {program: rounds_of(work, row, program) for program in ("xtrain", "pytorch")}
+    yardstick = work / f"{row}.yardstick.json"
+    if yardstick.exists():
+        measured["yardstick"] = json.loads(yardstick.read_text())[0]
     return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "commit": commit, "commands": (work / f"{row}.commands").read_text().splitlines(),
-            "xtrain": xtrain, "pytorch": pytorch}
+            **measured}
 
 
 def fastest_peer(row):
@@ -71,9 +74,11 @@ def speed_line(name, row):
     best, elsewhere = ratio, "-"
     if name in ELSEWHERE:
         program, theirs, pytorch, _ = ELSEWHERE[name]
-        scaled = theirs / pytorch
-        best = min(ratio, ratio / scaled)
-        elsewhere = f"{program} {thousands(scaled * median(peers, 'tokens_per_s'))}"
+        yardstick = row["yardstick"]["tokens_per_s"] if "yardstick" in row else median(
+            peers, "tokens_per_s")
+        scaled = theirs / pytorch * yardstick
+        best = min(ratio, ratio * median(peers, "tokens_per_s") / scaled)
+        elsewhere = f"{program} {thousands(scaled)}"
     memory, their_memory = median(mine, "peak_mib"), median(peers, "peak_mib")
     micro = f"{first['accumulate']} x " if first["accumulate"] > 1 else ""
     return [name, f"{micro}{first['batch']} x {first['seq_len']}", first["dtype"],

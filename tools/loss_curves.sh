@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Trains GPT-2 124M on 10 M tokens of the built-in stories, with xtrain twice and with PyTorch, from
 # the same weights on the same batches, and checks that the losses agree and that the second run has
-# the bits of the first. Reports in docs/performance/loss_curves.json and, as tables and a picture,
-# loss_curves.md and loss_curves.svg.
+# the bits of the first. How far rounding alone takes a run is told by a second run of PyTorch, with
+# the sequences of each batch in reverse order. Reports in docs/performance/loss_curves.json and, as
+# tables and a picture, loss_curves.md and loss_curves.svg.
 #
 #   bash tools/loss_curves.sh [--device cpu] COMMIT
 #
@@ -37,7 +38,7 @@ case $device in
     stories=89000 held_out=2500  # 9.97 M tokens, of which the steps see 9.83 M once, and 0.29 M
     # The higher the rate, the faster differences of rounding grow.
     gpt2=(--config configs/gpt2_124m.json --batch-size 32 --max-steps 300
-      --learning-rate 3e-4 --set train.warmup_steps=50
+      --learning-rate 1e-4 --set train.warmup_steps=50
       --set train.eval_interval=25 --set train.eval_steps=8)
     ;;
   cpu)
@@ -80,8 +81,9 @@ section_gpt2() {
   "${twin[@]}" init --run "$work/gpt2/run.json" --out "$runs/initial"
   run_in_processes first "$build/bin/train" "${all[@]}" --init "$runs/initial"
   run_in_processes second "$build/bin/train" "${all[@]}" --init "$runs/initial"
-  "${twin[@]}" train --run "$work/gpt2/run.json" --init "$runs/initial" --device "$device" \
-    --out "$work/gpt2/pytorch.jsonl"
+  twin+=(train --run "$work/gpt2/run.json" --init "$runs/initial" --device "$device")
+  "${twin[@]}" --out "$work/gpt2/pytorch.jsonl"
+  "${twin[@]}" --out "$work/gpt2/reversed.jsonl" --reversed
 }
 
 if [[ $# -eq 2 && $1 == --section ]]; then call_section "$2"; fi

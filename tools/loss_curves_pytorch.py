@@ -9,7 +9,8 @@
 `init` draws fresh weights and writes them as a folder that `train --init` reads. `train` takes the
 steps that the config says and writes a line of JSON a step, with the names of metrics.jsonl: step,
 loss, val_loss, lr, grad_norm. Masters, gradients' norm and moments are f32; with bf16 the model
-computes in it, from weights that are rounded anew each step, which is what xtrain does.
+computes in it, from weights that are rounded anew each step, which is what xtrain does. With
+--reversed the sequences of each batch come in reverse order: the same sums, rounded otherwise.
 """
 
 import argparse
@@ -95,8 +96,9 @@ def read_tokens(path, device):
 class Windows:
     """Batches of windows: inputs and, shifted by one, targets."""
 
-    def __init__(self, path, train, device):
+    def __init__(self, path, train, device, is_reversed=False):
         self.tokens = read_tokens(path, device)
+        self.is_reversed = is_reversed
         self.batch_size, self.length = train["batch_size"], train["seq_len"]
         self.order = TrainingOrder(len(self.tokens), self.length, train["seed"])
         self.within = torch.arange(self.length + 1, device=device)
@@ -107,7 +109,8 @@ class Windows:
 
     def training(self, step):
         first = (step - 1) * self.batch_size
-        return self.at([self.order.start_of(first + row) for row in range(self.batch_size)])
+        starts = [self.order.start_of(first + row) for row in range(self.batch_size)]
+        return self.at(starts[::-1] if self.is_reversed else starts)
 
     def validation(self, batches):
         """In the order of the stream; 0 batches: all of it."""
@@ -178,7 +181,7 @@ def train_steps(o):
     weights = compare_pytorch.read_safetensors(o.init / "model.safetensors")
     training = Training(model, train, {name: w.to(o.device).requires_grad_()
                                        for name, w in weights.items()})
-    windows = Windows(data["train_files"][0], train, o.device)
+    windows = Windows(data["train_files"][0], train, o.device, o.reversed)
     held_out = Windows(data["val_files"][0], train, o.device)
     last, interval, lines = train["max_steps"], train["eval_interval"], []
     start = time.perf_counter()
@@ -208,6 +211,8 @@ def main():
         command.set_defaults(program=program)
     command.add_argument("--init", type=pathlib.Path, required=True, help="what init has written")
     command.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    command.add_argument("--reversed", action="store_true",
+                         help="the sequences of each batch in reverse order")
     o = parser.parse_args()
     if "device" in o:
         print(f"PyTorch {torch.__version__}", flush=True)

@@ -1,5 +1,6 @@
 """tools/loss_curves_report.py, tools/training_order.py and tools/line_chart.py, on numbers that are
-written here; rows of tools/bench_against_report.py that end at the same time."""
+written here; rows of tools/bench_against_report.py: those that end at the same time, and how others
+are scaled."""
 
 import argparse
 import json
@@ -14,6 +15,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
+import bench_against_report  # noqa: E402
 import loss_curves_report  # noqa: E402
 from line_chart import Chart, Line, picture, ticks_of  # noqa: E402
 from report import Section  # noqa: E402
@@ -65,7 +67,8 @@ class ReportTest(unittest.TestCase):
         train = {key: 1 for key in loss_curves_report.SHOWN} | {"max_steps": STEPS, "dtype": dtype}
         (work / "gpt2" / "run.json").write_text(json.dumps({"train": train}))
         log = "train: 9 documents, 900 tokens, 1 bytes\nval: 1 documents, 90 tokens, 1 bytes\n"
-        for name, differs in (("first", ours), ("second", second or ours), ("pytorch", pytorch)):
+        for name, differs in (("first", ours), ("second", second or ours), ("pytorch", pytorch),
+                              ("reversed", {"share": -0.002})):
             lines = [json.dumps(line) for line in self.lines(**dict(differs))]
             (work / "gpt2" / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
         for name, end in (("first", "0123"), ("second", weights)):
@@ -119,7 +122,8 @@ class ReportTest(unittest.TestCase):
         (folder / "loss_curves.json").write_text(json.dumps({"sections": {"gpt2": entry}}))
         report.table(argparse.Namespace(folder=folder))
         page = (folder / "loss_curves.md").read_text()
-        self.assertIn("| 20 | 1.00e-03 | 3.1031 | 3.1000 | +0.100% |", page)
+        self.assertIn("| 20 | 1.00e-03 | 3.1031 | 3.1000 | +0.100% | -0.200% |", page)
+        self.assertIn("PyTorch by itself ends 0.20% apart, 0.20% at the farthest", page)
         self.assertIn("(loss_curves.svg)", page)
         root = xml.etree.ElementTree.parse(folder / "loss_curves.svg").getroot()
         kinds = [element.tag.rpartition("}")[2] for element in root.iter()]
@@ -157,6 +161,26 @@ class RowsTest(unittest.TestCase):
         self.assertEqual(sorted(rows), names)
         page = (folder / "train.md").read_text()
         self.assertTrue(all(f"### {name}\n" in page for name in names))
+
+    def test_others_are_scaled_by_the_batch_they_were_measured_beside(self):
+        work = temporary_folder(self)
+        known = json.loads((ROOT / "docs" / "performance" / "train.json").read_text())
+        row = next(iter(known["rows"].values()))
+        speeds = {"xtrain": 180e3, "pytorch": 150e3}
+        for program, speed in speeds.items():
+            run = row[program][0]
+            (run if program == "xtrain" else run[0])["tokens_per_s"] = speed
+            (work / f"qwen2.5_0.5b.{program}.1.json").write_text(json.dumps(run))
+        (work / "qwen2.5_0.5b.commands").write_text("one\n")
+
+        def scaled_and_ratio():
+            line = bench_against_report.speed_line(
+                "qwen2.5_0.5b", bench_against_report.new_row(work, "qwen2.5_0.5b", "x"))
+            return line[8:11]
+
+        self.assertEqual(scaled_and_ratio(), ["1.200", "llmq 168.3 k", "1.069"])
+        (work / "qwen2.5_0.5b.yardstick.json").write_text(json.dumps([{"tokens_per_s": 139e3}]))
+        self.assertEqual(scaled_and_ratio(), ["1.200", "llmq 156.0 k", "1.154"])
 
 
 if __name__ == "__main__":
