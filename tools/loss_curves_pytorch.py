@@ -9,8 +9,9 @@
 `init` draws fresh weights and writes them as a folder that `train --init` reads. `train` takes the
 steps that the config says and writes a line of JSON a step, with the names of metrics.jsonl: step,
 loss, val_loss, lr, grad_norm. Masters, gradients' norm and moments are f32; with bf16 the model
-computes in it, from weights that are rounded anew each step, which is what xtrain does. With
---reversed the sequences of each batch come in reverse order: the same sums, rounded otherwise.
+computes in it, from weights that are rounded anew each step, which is what xtrain does. Where
+xtrain may round products to TF32, so may PyTorch. With --reversed the sequences of each batch come
+in reverse order: the same sums, rounded otherwise.
 """
 
 import argparse
@@ -178,6 +179,8 @@ class Training:
 
 def train_steps(o):
     model, train, data = read_run(o.run)
+    if train["gemm"] == "library_tf32":
+        torch.set_float32_matmul_precision("high")
     weights = compare_pytorch.read_safetensors(o.init / "model.safetensors")
     training = Training(model, train, {name: w.to(o.device).requires_grad_()
                                        for name, w in weights.items()})

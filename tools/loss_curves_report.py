@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The report of tools/loss_curves.sh: loss_curves.json, and loss_curves.md and .svg made from it.
+"""The report of tools/loss_curves.sh: loss_curves.json, and what is made from it, loss_curves.md
+and a loss_curves_SECTION.svg for each section.
 
-    python3 tools/loss_curves_report.py add FOLDER --section gpt2 --work build-gpu/loss_curves ...
+    python3 tools/loss_curves_report.py add FOLDER --section bf16 --work build-gpu/loss_curves ...
     python3 tools/loss_curves_report.py table FOLDER
 """
 
+import functools
 import json
 import math
 import pathlib
@@ -17,15 +19,16 @@ from report import Report, check, rows_of
 # Validation losses must agree as closely: the share of PyTorch's by which they may differ.
 VALIDATION_APART = 0.005
 # Before the first update both compute the same, each with its own rounding: twice what
-# compare_pytorch.py grants a loss against float64.
-FIRST_LOSS_APART = {"f32": 4e-7, "bf16": 3e-4}
+# compare_pytorch.py grants a loss against float64. TF32 rounds eight times as finely as bf16.
+FIRST_LOSS_APART = {"f32": 4e-7, "tf32": 3e-4 / 8, "bf16": 3e-4}
+SECTIONS = list(FIRST_LOSS_APART)
 # In f32 runs part so slowly that other batches would show.
 STEPS_APART = 1e-4
 # Rates are the same formula in double.
 RATE_APART = 1e-12
 
 SHOWN = ("batch_size", "seq_len", "max_steps", "learning_rate", "warmup_steps", "lr_schedule",
-         "min_lr_ratio", "beta1", "beta2", "adam_eps", "weight_decay", "grad_clip", "dtype")
+         "min_lr_ratio", "beta1", "beta2", "adam_eps", "weight_decay", "grad_clip", "dtype", "gemm")
 
 
 def apart(ours, theirs):
@@ -54,7 +57,7 @@ def steps(section, run):
     return {key: section.steps_of(run, key) for key in ("step", "loss", "val_loss", "lr")}
 
 
-def gpt2(section):
+def judge(section):
     run = json.loads((section.work / section.name / "run.json").read_text())
     ours, theirs = steps(section, "first"), steps(section, "pytorch")
     other = steps(section, "reversed")
@@ -65,17 +68,17 @@ def gpt2(section):
              "rounding": other["val_loss"][i] / theirs["val_loss"][i] - 1} for i in validated]
     training = apart(ours["loss"], theirs["loss"])
     repeats, weights = repeated(section)
-    dtype = run["train"]["dtype"]
     checks = [
         check("steps compared", len(training), at_least=run["train"]["max_steps"]),
         check("learning rates apart", farthest(apart(ours["lr"], theirs["lr"])),
               at_most=RATE_APART),
-        check("loss of the first step apart", abs(training[0]), at_most=FIRST_LOSS_APART[dtype]),
+        check("loss of the first step apart", abs(training[0]),
+              at_most=FIRST_LOSS_APART[section.name]),
         check("validation losses apart, the farthest", farthest(row["apart"] for row in rows),
               at_most=VALIDATION_APART),
         check("validation loss apart at the end", abs(rows[-1]["apart"]),
               at_most=VALIDATION_APART), *repeats]
-    if dtype == "f32":
+    if section.name == "f32":
         checks.append(check("losses of steps apart, the farthest", farthest(training),
                             at_most=STEPS_APART))
     return checks, {
@@ -89,7 +92,11 @@ def gpt2(section):
 # --- the page and the picture ---------------------------------------------------------------------
 
 
-def gpt2_table(details):
+def picture_of(section):
+    return f"loss_curves_{section}.svg"
+
+
+def section_table(section, details):
     train, rows = details["run"]["train"], details["rows"]
     tokens = {split: int(count) for split, count in details["tokens"]}
     end = rows[-1]
@@ -107,7 +114,7 @@ def gpt2_table(details):
         f"apart, {farthest(row['rounding'] for row in rows):.2%} at the farthest, when the "
         "sequences of each batch come in reverse order: the same sums, rounded otherwise.", "",
         "![Losses of training and validation by xtrain and PyTorch, and how far apart they are]"
-        "(loss_curves.svg)", "",
+        f"({picture_of(section)})", "",
         *rows_of(["step", "learning rate", "validation loss, xtrain", "PyTorch", "apart",
                   "PyTorch reversed"],
                  [(row["step"], f"{row['lr']:.2e}", f"{row['xtrain']:.4f}",
@@ -143,14 +150,19 @@ class LossReport(Report):
     def table(self, o):
         super().table(o)
         folder = pathlib.Path(o.folder)
-        details = self.read(folder)["sections"]["gpt2"]["details"]
-        if "rows" in details:
-            charts = [losses_chart(details), apart_chart(details)]
-            (folder / "loss_curves.svg").write_text(picture(charts, "optimizer steps"))
+        for name, section in self.read(folder)["sections"].items():
+            details = section["details"]
+            if "rows" in details:
+                charts = [losses_chart(details), apart_chart(details)]
+                (folder / picture_of(name)).write_text(picture(charts, "optimizer steps"))
         return 0
 
 
+def loss_report():
+    return LossReport("loss_curves", "Losses beside PyTorch's",
+                      {name: judge for name in SECTIONS},
+                      {name: functools.partial(section_table, name) for name in SECTIONS})
+
+
 if __name__ == "__main__":
-    report = LossReport("loss_curves", "Losses beside PyTorch's", {"gpt2": gpt2},
-                        {"gpt2": gpt2_table})
-    sys.exit(report.main(__doc__.split("\n")[0]))
+    sys.exit(loss_report().main(__doc__.split("\n")[0]))

@@ -60,30 +60,26 @@ class ReportTest(unittest.TestCase):
             val = loss + 0.1 * (1 + share) if step % INTERVAL == 0 else None
             yield {"step": step, "loss": loss, "val_loss": val, "lr": rate}
 
-    def work(self, ours=(), pytorch=(), second=(), weights="0123", dtype="bf16"):
+    def work(self, ours=(), pytorch=(), second=(), weights="0123", name="bf16"):
         """Each run: how its lines differ, or they themselves."""
         work = temporary_folder(self)
-        (work / "gpt2").mkdir()
-        train = {key: 1 for key in loss_curves_report.SHOWN} | {"max_steps": STEPS, "dtype": dtype}
-        (work / "gpt2" / "run.json").write_text(json.dumps({"train": train}))
+        (work / name).mkdir()
+        train = {key: 1 for key in loss_curves_report.SHOWN} | {"max_steps": STEPS}
+        (work / name / "run.json").write_text(json.dumps({"train": train}))
         log = "train: 9 documents, 900 tokens, 1 bytes\nval: 1 documents, 90 tokens, 1 bytes\n"
-        for name, differs in (("first", ours), ("second", second or ours), ("pytorch", pytorch),
-                              ("reversed", {"share": -0.002})):
+        for run, differs in (("first", ours), ("second", second or ours), ("pytorch", pytorch),
+                             ("reversed", {"share": -0.002})):
             lines = [json.dumps(line) for line in self.lines(**dict(differs))]
-            (work / "gpt2" / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-        for name, end in (("first", "0123"), ("second", weights)):
-            log += f"run {name}: train\n77 parameters, bf16\nweights {end}, peak memory 7 MiB\n"
-        (work / "gpt2.log").write_text(log + "PyTorch 2.11.0\n")
+            (work / name / f"{run}.jsonl").write_text("\n".join(lines) + "\n")
+        for run, end in (("first", "0123"), ("second", weights)):
+            log += f"run {run}: train\n77 parameters, bf16\nweights {end}, peak memory 7 MiB\n"
+        (work / f"{name}.log").write_text(log + "PyTorch 2.11.0\n")
         return work
 
-    def report(self):
-        return loss_curves_report.LossReport("loss_curves", "Losses",
-                                             {"gpt2": loss_curves_report.gpt2},
-                                             {"gpt2": loss_curves_report.gpt2_table})
-
-    def wrong(self, *arguments, **named):
-        section = Section(self.work(*arguments, **named), "gpt2")
-        return [c["name"] for c in self.report().judge(section, 0)[0] if not c["ok"]]
+    def wrong(self, *arguments, name="bf16", **named):
+        section = Section(self.work(*arguments, name=name, **named), name)
+        checks, _ = loss_curves_report.loss_report().judge(section, 0)
+        return [c["name"] for c in checks if not c["ok"]]
 
     def test_equal_losses_pass(self):
         self.assertEqual(self.wrong(), [])
@@ -98,11 +94,14 @@ class ReportTest(unittest.TestCase):
         self.assertTrue(math.isnan(loss_curves_report.farthest([0.1, float("nan"), 0.2])))
 
     def test_another_start_does_not(self):
-        self.assertEqual(self.wrong({"first": 1e-3}), ["loss of the first step apart"])
+        for name, first in (("bf16", 3e-4), ("tf32", 4e-5), ("f32", 4e-7)):
+            wrong = ["loss of the first step apart"]
+            self.assertEqual(self.wrong({"first": 1.1 * first}, name=name), wrong)
+            self.assertEqual(self.wrong({"first": 0.9 * first}, name=name), [])
 
     def test_other_batches_in_f32_do_not(self):
-        self.assertEqual(self.wrong({"share": 9e-5}, dtype="f32"), [])
-        self.assertEqual(self.wrong({"share": 2e-4}, dtype="f32"),
+        self.assertEqual(self.wrong({"share": 9e-5}, name="f32"), [])
+        self.assertEqual(self.wrong({"share": 2e-4}, name="f32"),
                          ["losses of steps apart, the farthest"])
 
     def test_another_rate_does_not(self):
@@ -114,18 +113,18 @@ class ReportTest(unittest.TestCase):
                          ["second run: steps with another loss"])
 
     def test_page_and_picture(self):
-        folder, report = temporary_folder(self), self.report()
-        section = Section(self.work({"share": 0.001}), "gpt2")
+        folder, report = temporary_folder(self), loss_curves_report.loss_report()
+        section = Section(self.work({"share": 0.001}), "bf16")
         checks, details = report.judge(section, 0)
         entry = {"checks": checks, "details": details, "ok": True, "seconds": 1} | {
             key: "" for key in ("commit", "date", "gpu", "driver", "cuda_compiler", "cxx_compiler")}
-        (folder / "loss_curves.json").write_text(json.dumps({"sections": {"gpt2": entry}}))
+        (folder / "loss_curves.json").write_text(json.dumps({"sections": {"bf16": entry}}))
         report.table(argparse.Namespace(folder=folder))
         page = (folder / "loss_curves.md").read_text()
         self.assertIn("| 20 | 1.00e-03 | 3.1031 | 3.1000 | +0.100% | -0.200% |", page)
         self.assertIn("PyTorch by itself ends 0.20% apart, 0.20% at the farthest", page)
-        self.assertIn("(loss_curves.svg)", page)
-        root = xml.etree.ElementTree.parse(folder / "loss_curves.svg").getroot()
+        self.assertIn("(loss_curves_bf16.svg)", page)
+        root = xml.etree.ElementTree.parse(folder / "loss_curves_bf16.svg").getroot()
         kinds = [element.tag.rpartition("}")[2] for element in root.iter()]
         self.assertEqual(kinds.count("circle"), 3 * (STEPS // INTERVAL + 2))  # two in a legend
 
