@@ -33,9 +33,10 @@ struct PairTiling {
   static constexpr int kSharedBytes = kExchangeAt + kSteps * kPairs * kExchangeBytes;
 };
 
-// A barrier of the two warps of a pair. 0 is the one of the whole block. Racecheck follows a barrier
-// of the block only while all of its threads have passed as many barriers: so a warp that need not
-// wait does, at no cost that can be measured, and a pair without work passes its barrier too.
+// A barrier of the two warps of a pair. 0 is the one of the whole block. Racecheck follows a
+// barrier of the block only while all of its threads have passed as many barriers: so a warp that
+// need not wait does, at no cost that can be measured, and a pair without work passes its barrier
+// too.
 __device__ inline void pair_sync(int barrier) {
   asm volatile("bar.sync %0, 64;" ::"r"(barrier + 1) : "memory");
 }
