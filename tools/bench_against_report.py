@@ -23,8 +23,8 @@ ORDER = ["gpt2_124m", "gpt2_350m", "qwen2.5_0.5b", "qwen3_0.6b", "small8", "smal
 ELSEWHERE = {
     "gpt2_124m": ("llm.c", 554, 545, "cuDNN attention, no recompute"),
     "gpt2_350m": ("llm.c", 204, 200, "cuDNN attention, no recompute"),
-    "qwen2.5_0.5b": ("llmq", 156, 139, "bf16, CUDA graphs; PyTorch's, also here for this, on 16 x "
-                     "1024 tokens without accumulation"),
+    "qwen2.5_0.5b": ("llmq", 156, 139, "bf16, CUDA graphs; PyTorch's on 16 x 1024 tokens without "
+                     "accumulation"),
 }
 
 
@@ -142,7 +142,8 @@ def page(report):
                    "speed ratio", "measured elsewhere, scaled", "ratio to the best", "MiB",
                    "PyTorch MiB", "memory ratio"], [speed_line(*item) for item in rows])
     text += "\nMeasured elsewhere: not in these runs, but on another day beside PyTorch compiled "
-    text += "on one H200; scaled by PyTorch's speed here.\n\n"
+    text += "on one H200; scaled by PyTorch's speed here, on that batch if a command below has it."
+    text += "\n\n"
     for name, (program, theirs, pytorch, how) in ELSEWHERE.items():
         text += f"- {name}: {program} {theirs} k tokens/s beside PyTorch's {pytorch} k; {how}.\n"
     return text + "\n" + "\n".join(row_section(*item) for item in rows)
