@@ -19,7 +19,8 @@ ORDER = ["gpt2_124m", "gpt2_350m", "qwen2.5_0.5b", "qwen3_0.6b", "small8", "smal
 
 # Other programs were measured on another day beside PyTorch compiled, both on one H200, in thousand
 # tokens a second (2026-11-29, PyTorch 2.11, batches as in the rows here unless said): theirs and
-# PyTorch's. Their ratio times PyTorch's speed in this report is what they would reach here.
+# PyTorch's. Their ratio times PyTorch's speed here, on the batch they were beside if it was
+# timed, is what they would reach here.
 ELSEWHERE = {
     "gpt2_124m": ("llm.c", 554, 545, "cuDNN attention, no recompute"),
     "gpt2_350m": ("llm.c", 204, 200, "cuDNN attention, no recompute"),
