@@ -34,13 +34,12 @@ struct Silu {
 struct Gelu {
   template <class A>
   static A value(A x) {
-    return A(0.5) * x * (A{1} + std::erf(x * A(M_SQRT1_2)));
+    return x * vector_normal_share(x);
   }
   template <class A>
   static A slope(A x) {
-    const A distribution = A(0.5) * (A{1} + std::erf(x * A(M_SQRT1_2)));
-    const A density = A(0.5 * M_2_SQRTPI * M_SQRT1_2) * vector_exp(A(-0.5) * x * x);
-    return distribution + x * density;
+    const A density = A(0.5 * M_2_SQRTPI * M_SQRT1_2) * vector_exp(A(-0.5) * (x * x));
+    return vector_normal_share(x) + x * density;
   }
 };
 

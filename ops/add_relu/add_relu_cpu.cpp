@@ -21,7 +21,8 @@ void add_relu_backward(const Cpu& cpu, int64_t n, const T* y, const T* dy, T* dx
   parallel_blocks(cpu, n, kElementBlock, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
-      dx[i] = static_cast<T>(static_cast<A>(y[i]) > 0 ? static_cast<A>(dy[i]) : A{0});
+      const A upstream = static_cast<A>(dy[i]);  // read in any case: a choice is no branch then
+      dx[i] = static_cast<T>(static_cast<A>(y[i]) > 0 ? upstream : A{0});
     }
   });
 }
