@@ -27,11 +27,6 @@ Var recomputed(const Pass& pass, const Var& x, std::span<Parameter* const> param
   return recompute(pass.tape, block, std::span(&x, 1), parameters)[0];
 }
 
-// x in memory of its own.
-Var compact(const Context& ctx, const Var& x) {
-  return reshape(ctx, reshape(ctx, x, {x.value.numel()}), x.shape());
-}
-
 }  // namespace
 
 // --- projection ----------------------------------------------------------------------------------

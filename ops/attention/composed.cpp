@@ -25,9 +25,7 @@ Var attention_composed(const Context& ctx, const Var& q, const Var& k, const Var
   const Var o = matmul(ctx, dropped, values);  // [B, KV, G, Tq, D]
 
   const Var heads = reshape(ctx, o, {n.batch, n.heads, n.queries, n.head_dim});
-  // The flat shape in between makes the copy that leaves the result contiguous.
-  const Var flat = reshape(ctx, transpose(ctx, heads, 1, 2), {o.value.numel()});
-  return reshape(ctx, flat, q.shape());
+  return compact(ctx, transpose(ctx, heads, 1, 2));
 }
 
 }  // namespace xtrain

@@ -53,6 +53,12 @@ std::vector<Var> split(const Context& ctx, const Var& x, int dim,
   return parts;
 }
 
+// Where the values lie is nothing to the gradient, which has its place in that of x all the same.
+Var compact(const Context& ctx, const Var& x) {
+  return record_view(x, View::reshaped(x.shape()), contiguous(ctx, x.value).reshape(x.shape()),
+                     "compact");
+}
+
 Var split_heads(const Context& ctx, const Var& x, int64_t heads) {
   check(x.value.rank() == 3 && heads > 0 && x.size(2) % heads == 0, "split_heads: ", heads,
         " heads must divide the width of [B, T, C]; got ", x.shape());

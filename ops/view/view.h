@@ -1,7 +1,7 @@
 #pragma once
-// Rearrangements and regions of a tensor's elements. No element is copied (reshape copies when the
-// strides leave no other way) and no gradient either: backward writes a view's gradient straight
-// into its place in the gradient of x. What no view of x uses has gradient 0.
+// Rearrangements and regions of a tensor's elements. No element is copied (compact does so, and
+// reshape when the strides leave no other way) and no gradient either: backward writes a view's
+// gradient straight into its place in the gradient of x. What no view of x uses has gradient 0.
 
 #include <vector>
 
@@ -24,6 +24,10 @@ Var slice(const Context& ctx, const Var& x, int dim, int64_t start, int64_t leng
 // Consecutive slices whose lengths add up to the dimension's size.
 std::vector<Var> split(const Context& ctx, const Var& x, int dim,
                        const std::vector<int64_t>& lengths);
+
+// x with its elements side by side: in memory of its own where those of x are not. So a node that
+// keeps a slice does not keep the whole.
+Var compact(const Context& ctx, const Var& x);
 
 // [B, T, H * D] as [B, T, H, D], and back.
 Var split_heads(const Context& ctx, const Var& x, int64_t heads);

@@ -31,6 +31,17 @@ std::vector<OpCase> view_cases() {
                 [](const Context& ctx, Inputs x) {
                   return Outputs{reshape(ctx, x[0], {3, 0})};
                 }),
+      view_case("compact", "of a slice", {3, 7},
+                [](const Context& ctx, Inputs x) {
+                  return Outputs{compact(ctx, slice(ctx, x[0], 1, 2, 3))};
+                }),
+      view_case("compact", "of a transpose, and beside it", {4, 6},
+                [](const Context& ctx, Inputs x) {
+                  const Var turned = transpose(ctx, x[0], 0, 1);
+                  return Outputs{compact(ctx, turned), turned};
+                }),
+      view_case("compact", "nothing", {0, 6},
+                [](const Context& ctx, Inputs x) { return Outputs{compact(ctx, x[0])}; }),
       view_case("transpose", "(3, 5)", {3, 5},
                 [](const Context& ctx, Inputs x) { return Outputs{transpose(ctx, x[0], 0, 1)}; }),
       view_case("permute", "(2, 3, 4) by (2, 0, 1)", {2, 3, 4},

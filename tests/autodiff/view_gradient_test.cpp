@@ -184,6 +184,39 @@ TEST_CASE("the gradients of disjoint slices are written into one buffer", "[auto
   CHECK(to_host<double>(ctx, whole.dy) == Doubles{2, 2, 3, 3, 3, 3, 2, 2, 3, 3, 3, 3});
 }
 
+TEST_CASE("a compact copy's gradient is written once, where its source's lies", "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+    INFO(dtype);
+    Tape tape(ctx);
+    Seen whole, left, right;
+    const Var x = tape.leaf(ones(ctx, {2, 3, 6}, dtype), dtype);
+    const std::vector<Var> parts = split(ctx, watch(x, whole), 2, {2, 4});
+    const Var copied = compact(ctx, parts[1]);
+    CHECK(copied.value.is_contiguous());
+    CHECK_FALSE(copied.value.shares_storage(x.value));
+    const Var outputs[] = {written_scale(ctx, parts[0], 2.0, &left),
+                           written_scale(ctx, split_heads(ctx, copied, 2), 3.0, &right)};
+    const Tensor gradients[] = {ones(ctx, {2, 3, 2}, dtype), ones(ctx, {2, 3, 2, 2}, dtype)};
+    tape.backward(outputs, gradients);
+    CHECK(whole.dy.shares_storage(left.target));
+    CHECK(whole.dy.shares_storage(right.target));
+    CHECK(right.target.strides() == Strides{18, 6, 2, 1});
+    CHECK(whole.dy.version() == 2);  // writes: one a target
+    Doubles expected;
+    for (int token = 0; token < 6; ++token) {
+      for (const double value : {2, 2, 3, 3, 3, 3}) expected.push_back(value);
+    }
+    CHECK(to_host<double>(ctx, cast(ctx, whole.dy, Dtype::f64)) == expected);
+  }
+}
+
+TEST_CASE("a compact copy of what is contiguous is no copy", "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  const Var x = ones(ctx, {2, 3});
+  CHECK(compact(ctx, x).value.shares_storage(x.value));
+}
+
 TEST_CASE("a reshape's gradient is its base's, without a copy", "[autodiff]") {
   const Context ctx = cpu_context(1);
   Tape tape(ctx);

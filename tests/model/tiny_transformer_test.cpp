@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/copy.h"
 #include "core/error.h"
+#include "model/layers.h"
 #include "model/model_checks.h"
 #include "support/rejection.h"
 #include "support/tolerance.h"
@@ -16,6 +18,36 @@ std::vector<double> logits_of(const Context& ctx, TinyTransformer& model,
                               const std::vector<int32_t>& inputs, int64_t rows, const Exec& exec) {
   const Tensor logits = model.logits(ctx, nullptr, token_batch(ctx, inputs, {}, rows), exec).value;
   return as_doubles(ctx, logits);
+}
+
+struct AttentionRun {
+  int64_t kept;     // bytes
+  uint64_t writes;  // to the gradient of the packed projection
+};
+constexpr int64_t kRows = 2, kTokens = 8;
+
+// Forward and backward of one attention block behind its projection.
+AttentionRun run_attention(const ModelConfig& config, Dtype dtype) {
+  const Context ctx = cpu_context(1);
+  ParameterSet parameters;
+  const SelfAttention attention(parameters, "attention", config, 0.1, 0);
+  parameters.allocate(ctx, dtype);
+  fill(ctx, parameters.values(), 0.5);
+  const RopeTable table = rope_table(ctx, kTokens, config.head_dim, config.rope_theta, dtype);
+  const bool turns = config.positions == Positions::rope;
+  Tape tape(ctx);
+  const Pass pass{ctx,
+                  &tape,
+                  exec_of(dtype, AttentionKind::flash),
+                  turns ? &table : nullptr,
+                  zeros(ctx, {kRows, kTokens}, Dtype::i32),
+                  causal_mask(ctx, kRows, kTokens, kTokens)};
+  const Shape packed{kRows, kTokens, attention.qkv.weight->shape[0]};
+  const Var x = tape.leaf(zeros(ctx, packed, dtype), dtype), y = attention(pass, x);
+  const int64_t kept = tape.saved_bytes();
+  const Tensor dy = zeros(ctx, y.shape(), dtype);
+  tape.backward(std::span(&y, 1), std::span(&dy, 1));
+  return {kept, tape.grad(x).version()};
 }
 
 }  // namespace
@@ -150,6 +182,32 @@ TEST_CASE("fat nodes keep what they read and not what they project", "[model]") 
   const int64_t of_layer = 2 * config.hidden_size + config.intermediate_size;  // a token's elements
   CHECK(saved_bytes(false) - saved_bytes(true) ==
         config.num_hidden_layers * B * T * of_layer * size_of(Dtype::f32));
+}
+
+TEST_CASE("attention writes each part of a packed projection's gradient once", "[model]") {
+  for (const auto& [name, config] : small_models()) {
+    for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+      INFO(name << " in " << dtype);
+      // dq, dk and dv; with a node for dq and dk before attention, what that makes of them, and dv.
+      const bool turns = config.positions == Positions::rope;
+      CHECK(run_attention(config, dtype).writes == (turns ? 2 : 3));
+    }
+  }
+}
+
+TEST_CASE("attention without QK-norm keeps no projection beside its parts", "[model]") {
+  const ModelConfig config = small_models()[2].config;
+  REQUIRE(config.model_type == ModelType::qwen2);
+  const int64_t D = config.head_dim, H = config.num_attention_heads;
+  for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+    INFO(dtype);
+    const int64_t wide = size_of(accumulator_dtype(dtype));
+    // Of a token: queries, keys, values and the heads' outputs; a sum a head; its position.
+    const int64_t of_token = (2 * H + 2 * config.num_key_value_heads) * D * size_of(dtype) +
+                             H * wide + size_of(Dtype::i32);
+    const int64_t table = kTokens * D * wide, mask = kRows * 2 * size_of(Dtype::i32);
+    CHECK(run_attention(config, dtype).kept == kRows * kTokens * of_token + table + mask);
+  }
 }
 
 TEST_CASE("recompute of activations runs no product again and keeps what the activation reads",
