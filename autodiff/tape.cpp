@@ -64,14 +64,22 @@ bool is_same_view(const Tensor& a, const Tensor& b) {
   return a.shares_storage(b) && a.shape() == b.shape() && a.strides() == b.strides();
 }
 
-// Zeroes what the given slices of dimension `dim` leave of the buffer.
-void zero_holes(const Context& ctx, const Tensor& buffer, int dim, std::vector<View> slices) {
-  std::sort(slices.begin(), slices.end(),
+bool is_disjoint_from_all(const View& view, const std::vector<View>& others) {
+  return std::all_of(others.begin(), others.end(),
+                     [&](const View& other) { return view.disjoint_from(other); });
+}
+
+// Zeroes what the given views, which have no common element, leave of the buffer.
+void zero_holes(const Context& ctx, const Tensor& buffer, std::vector<View> views) {
+  if (views.empty()) return fill(ctx, buffer, 0.0);
+  if (views[0].covers_base()) return;
+  std::sort(views.begin(), views.end(),
             [](const View& a, const View& b) { return a.start < b.start; });
+  const int dim = views[0].dim;  // of every slice
   int64_t end = 0;
-  for (const View& slice : slices) {
+  for (const View& slice : views) {
     if (slice.start > end) fill(ctx, buffer.slice(dim, end, slice.start - end), 0.0);
-    end = slice.start + slice.length;
+    end = std::max(end, slice.start + slice.length);
   }
   const int64_t size = buffer.size(dim);
   if (size > end) fill(ctx, buffer.slice(dim, end, size - end), 0.0);
@@ -340,20 +348,26 @@ void Tape::gather_views(int id) {
 }
 
 // sum = the views' gradients, each in its place, where those that lie in regions of sum already do.
+// Of views that have a common element the first is copied and the others are added to it.
 void Tape::sum_views(const std::vector<int>& views, Tensor sum) {
   std::vector<View> written;
   for (int v : views) {
     if (lies_in_region(slots_[v])) written.push_back(slots_[v].view);
   }
-  const bool all_written = written.size() == 1 && written[0].covers_base();
-  if (written.empty()) {
-    fill(ctx_, sum, 0.0);
-  } else if (!all_written) {
-    zero_holes(ctx_, sum, written[0].dim, written);
-  }
+  std::vector<int> added;
   for (int v : views) {
     const Slot& slot = slots_[v];
     if (lies_in_region(slot)) continue;
+    if (slot.view.can_apply(sum) && is_disjoint_from_all(slot.view, written)) {
+      copy(ctx_, slot.grad, slot.view.apply(sum));
+      written.push_back(slot.view);
+    } else {
+      added.push_back(v);
+    }
+  }
+  zero_holes(ctx_, sum, std::move(written));
+  for (int v : added) {
+    const Slot& slot = slots_[v];
     if (slot.view.can_apply(sum)) {
       add_into(ctx_, slot.grad, slot.view.apply(sum));
     } else {

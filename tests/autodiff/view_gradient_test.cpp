@@ -137,6 +137,9 @@ TEST_CASE("slices of nothing leave gradients of the right shape", "[autodiff]") 
     CHECK(gradient(ctx, {4}, [&](const Var& x) {
             return Vars{f(ctx, slice(ctx, x, 0, 2, 0), 2.0), f(ctx, slice(ctx, x, 0, 1, 1), 3.0)};
           }) == Doubles{0, 3, 0, 0});
+    CHECK(gradient(ctx, {4}, [&](const Var& x) {
+            return Vars{f(ctx, slice(ctx, x, 0, 2, 2), 2.0), f(ctx, slice(ctx, x, 0, 2, 0), 3.0)};
+          }) == Doubles{0, 0, 2, 2});
     CHECK(gradient(ctx, {0, 3}, [&](const Var& x) {
             return Vars{f(ctx, slice(ctx, x, 1, 0, 2), 2.0), f(ctx, slice(ctx, x, 1, 2, 1), 3.0)};
           }).empty());
@@ -182,6 +185,33 @@ TEST_CASE("the gradients of disjoint slices are written into one buffer", "[auto
   CHECK(whole.dy.shares_storage(right.target));
   CHECK(whole.dy.is_contiguous());
   CHECK(to_host<double>(ctx, whole.dy) == Doubles{2, 2, 3, 3, 3, 3, 2, 2, 3, 3, 3, 3});
+}
+
+TEST_CASE("gradients of slices that lie elsewhere are each written once into the base's",
+          "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  const auto writes = [&](std::span<const Scale> scales, const std::vector<View>& slices) {
+    Tape tape(ctx);
+    Seen whole;
+    const Var x = watch(tape.leaf(ones(ctx, {2, 6})), whole);
+    std::vector<Var> outputs;
+    std::vector<Tensor> gradients;
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const Var part = slice(ctx, x, slices[i].dim, slices[i].start, slices[i].length);
+      outputs.push_back(scales[i](ctx, part, 2.0));
+      gradients.push_back(ones(ctx, part.shape()));
+    }
+    tape.backward(outputs, gradients);
+    return whole.dy.version();
+  };
+  for (const Scale f : kScales) {
+    for (const Scale g : kScales) {
+      const Scale scales[] = {f, g};
+      CHECK(writes(scales, {View::sliced(1, 0, 2), View::sliced(1, 2, 4)}) == 2);
+      CHECK(writes(scales, {View::sliced(1, 1, 2), View::sliced(1, 4, 2)}) == 4);  // and two holes
+      CHECK(writes(scales, {View::sliced(1, 0, 4), View::sliced(1, 2, 4)}) == 3);  // and one hole
+    }
+  }
 }
 
 TEST_CASE("a compact copy's gradient is written once, where its source's lies", "[autodiff]") {
