@@ -35,6 +35,7 @@ struct alignas(kCount * sizeof(T)) Run {
 
 template <class Rule, class From, class To>
 __global__ void combine_flat(int64_t runs, const From* source, To* target) {
+  begin_behind_others();
   constexpr int kCount = kRun<From, To>;
   const int64_t stride = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < runs; i += stride) {
@@ -51,6 +52,7 @@ __global__ void combine_flat(int64_t runs, const From* source, To* target) {
 template <class Rule, class From, class To>
 __global__ void combine_strided(StridedIndex<2> index, int64_t first, const From* source,
                                 To* target) {
+  begin_behind_others();
   const int64_t stride = int64_t{gridDim.x} * kThreads;
   for (int64_t i = first + int64_t{blockIdx.x} * kThreads + threadIdx.x; i < index.count;
        i += stride) {
@@ -70,16 +72,17 @@ void combine(const Cuda& cuda, const Shape& shape, const From* source, const Str
   int64_t done = 0;
   if (index.is_flat(0) && index.is_flat(1) && aligned) {
     const int64_t runs = index.count / kRun<From, To>;
-    XT_LAUNCH(cuda, (LaunchShape{grid_for(runs, kThreads), kThreads}),
-              (combine_flat<Rule, From, To>), runs, source, target);
+    XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(runs, kThreads), kThreads}),
+                    (combine_flat<Rule, From, To>), runs, source, target);
     done = runs * kRun<From, To>;
   }
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(index.count - done, kThreads), kThreads}),
-            (combine_strided<Rule, From, To>), index, done, source, target);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(index.count - done, kThreads), kThreads}),
+                  (combine_strided<Rule, From, To>), index, done, source, target);
 }
 
 template <class T>
 __global__ void fill_strided(StridedIndex<1> index, T value, T* target) {
+  begin_behind_others();
   const int64_t stride = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < index.count; i += stride) {
     int64_t at[1];
@@ -105,8 +108,8 @@ void add_elements(const Cuda& cuda, const Shape& shape, const From* source, cons
 template <class T>
 void fill_elements(const Cuda& cuda, const Shape& shape, T value, T* target, const Strides& to) {
   const StridedIndex<1> index(shape, {to});
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(index.count, kThreads), kThreads}), fill_strided<T>, index,
-            value, target);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(index.count, kThreads), kThreads}), fill_strided<T>,
+                  index, value, target);
 }
 
 XT_COPY_KERNELS(Cuda);

@@ -31,6 +31,7 @@ inline constexpr int kMapThreads = 256;
 template <int kCount, class F, class Out, class T, int kTensors>
 __global__ void __launch_bounds__(kMapThreads)
     map_runs(F f, int64_t begin, int64_t end, Inputs<T, kTensors> x, Out* y) {
+  begin_behind_others();
   const int64_t i = begin + (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kCount;
   if (i >= end) return;
   Elements<Accumulator<T>, kCount> in[kTensors];
@@ -46,10 +47,10 @@ void map(const Cuda& cuda, F f, int64_t n, Out* y, const T* x, const Rest*... re
   constexpr int kTensors = 1 + sizeof...(Rest), kCount = kPackSize<T>;
   const Inputs<T, kTensors> inputs{{x, rest...}};
   const int64_t packed = fits_packs(0, y, x, rest...) ? n / kCount * kCount : 0;
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(packed, kMapThreads * kCount), kMapThreads}),
-            (map_runs<kCount, F, Out, T, kTensors>), f, int64_t{0}, packed, inputs, y);
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(n - packed, kMapThreads), kMapThreads}),
-            (map_runs<1, F, Out, T, kTensors>), f, packed, n, inputs, y);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(packed, kMapThreads * kCount), kMapThreads}),
+                  (map_runs<kCount, F, Out, T, kTensors>), f, int64_t{0}, packed, inputs, y);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(n - packed, kMapThreads), kMapThreads}),
+                  (map_runs<1, F, Out, T, kTensors>), f, packed, n, inputs, y);
 }
 
 // The same for elements of two inputs and two outputs, which may each be an input:
@@ -57,6 +58,7 @@ void map(const Cuda& cuda, F f, int64_t n, Out* y, const T* x, const Rest*... re
 template <int kCount, class F, class G, class T>
 __global__ void __launch_bounds__(kMapThreads)
     map_pairs(F f, G g, int64_t begin, int64_t end, const T* x, const T* y, T* first, T* second) {
+  begin_behind_others();
   const int64_t i = begin + (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kCount;
   if (i >= end) return;
   const auto xs = load_elements<kCount>(x + i), ys = load_elements<kCount>(y + i);
@@ -75,10 +77,10 @@ void map_to_two(const Cuda& cuda, F f, G g, int64_t n, const T* x, const T* y, T
                 T* second) {
   constexpr int kCount = kPackSize<T>;
   const int64_t packed = fits_packs(0, x, y, first, second) ? n / kCount * kCount : 0;
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(packed, kMapThreads * kCount), kMapThreads}),
-            (map_pairs<kCount, F, G, T>), f, g, int64_t{0}, packed, x, y, first, second);
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(n - packed, kMapThreads), kMapThreads}),
-            (map_pairs<1, F, G, T>), f, g, packed, n, x, y, first, second);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(packed, kMapThreads * kCount), kMapThreads}),
+                  (map_pairs<kCount, F, G, T>), f, g, int64_t{0}, packed, x, y, first, second);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(n - packed, kMapThreads), kMapThreads}),
+                  (map_pairs<1, F, G, T>), f, g, packed, n, x, y, first, second);
 }
 
 // What is left of elements once they are stored.
@@ -102,6 +104,7 @@ template <int kCount, class F, class G, class T>
 __global__ void __launch_bounds__(kMapThreads)
     map_pairs_and_sum(F f, G g, int64_t rows, int64_t columns, const T* x, const T* y, T* first,
                       T* second, Accumulator<T>* sums) {
+  begin_behind_others();
   using A = Accumulator<T>;
   using Neighbours = Elements<A, kCount>;
   constexpr int kAcross = kMapThreads / kWarp, kStrip = kWarp * kCount, kBatch = 2;
@@ -159,11 +162,11 @@ void map_to_two_and_sum(const Cuda& cuda, F f, G g, int64_t rows, int64_t column
   };
   constexpr int kCount = kPackSize<T>;
   if (fits_packs(columns, x, y, first, second)) {
-    XT_LAUNCH(cuda, shape(kCount), (map_pairs_and_sum<kCount, F, G, T>), f, g, rows, columns, x, y,
-              first, second, sums);
+    XT_LAUNCH_AHEAD(cuda, shape(kCount), (map_pairs_and_sum<kCount, F, G, T>), f, g, rows, columns,
+                    x, y, first, second, sums);
   } else {
-    XT_LAUNCH(cuda, shape(1), (map_pairs_and_sum<1, F, G, T>), f, g, rows, columns, x, y, first,
-              second, sums);
+    XT_LAUNCH_AHEAD(cuda, shape(1), (map_pairs_and_sum<1, F, G, T>), f, g, rows, columns, x, y,
+                    first, second, sums);
   }
 }
 

@@ -35,13 +35,20 @@ inline dim3 grid_for(int64_t count, int64_t per_block) {
   return dim3(static_cast<unsigned>(std::min(ceil_div(count, per_block), kMostBlocks)));
 }
 
-// Whether a kernel may begin while those before it on the queue still run.
-inline bool may_begin_early(const Cuda& cuda) {
-  return cuda.ctx.weights_rest && runs_sm90a(cuda) && !queue_of(cuda).waits_after_launch();
+// When a kernel's blocks may take their places on the GPU; on others than sm_90 all are `behind`.
+enum class Start : uint8_t {
+  behind,  // when the kernels before it on the queue are done
+  early,   // while those still run, where the context's weights rest
+  ahead    // while those still run
+};
+
+inline bool begins_before_others_end(const Cuda& cuda, Start start) {
+  return (start == Start::ahead || (start == Start::early && cuda.ctx.weights_rest)) &&
+         runs_sm90a(cuda) && !queue_of(cuda).waits_after_launch();
 }
 
 template <class... P>
-void launch(const Cuda& cuda, const LaunchShape& shape, bool early, void (*kernel)(P...),
+void launch(const Cuda& cuda, const LaunchShape& shape, Start start, void (*kernel)(P...),
             const char* name, const char* file, int line, std::type_identity_t<P>... args) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;  // nothing to do
   constexpr int64_t kWithoutAsking = 16 << 10;  // of 48 KiB, which static memory counts against too
@@ -64,7 +71,7 @@ void launch(const Cuda& cuda, const LaunchShape& shape, bool early, void (*kerne
     attribute.val.clusterDim.x = shape.cluster;
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
   }
-  if (early && may_begin_early(cuda)) {
+  if (begins_before_others_end(cuda, start)) {
     cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -77,9 +84,11 @@ void launch(const Cuda& cuda, const LaunchShape& shape, bool early, void (*kerne
 }
 
 // --- kernels that begin early --------------------------------------------------------------------
-// Where a context's weights rest, kernels launched by XT_LAUNCH_EARLY begin while those before them
-// still run ("programmatic dependent launch"): they are in place, and what they read of the weights
-// is on its way, when their inputs are there. On others both functions do nothing.
+// "Programmatic dependent launch": a kernel's blocks are in place when its inputs are there, which
+// saves the time that the GPU needs from the end of a kernel to the start of the next. One launched
+// by XT_LAUNCH_AHEAD calls await_kernels_before first of all. Where a context's weights rest, one
+// launched by XT_LAUNCH_EARLY may read weights before that, so that they are on their way, too. On
+// GPUs other than sm_90 both functions do nothing.
 
 // The next kernel may begin as soon as all blocks have called it or are done.
 __device__ inline void let_next_begin() {
@@ -96,12 +105,23 @@ __device__ inline void await_kernels_before() {
 #endif
 }
 
+// For the first line of a kernel launched by XT_LAUNCH_AHEAD.
+__device__ inline void begin_behind_others() {
+  let_next_begin();
+  await_kernels_before();
+}
+
 }  // namespace xtrain
 
 // XT_LAUNCH(cuda, (LaunchShape{grid, block, shared}), (kernel<T, 4>), args...). Nothing is launched
 // for an empty grid.
-#define XT_LAUNCH(cuda, shape, kernel, ...) \
-  ::xtrain::launch((cuda), (shape), false, (kernel), #kernel, __FILE__, __LINE__, __VA_ARGS__)
-// The same for a kernel that calls await_kernels_before.
+#define XT_LAUNCH(cuda, shape, kernel, ...) XT_LAUNCH_AT(behind, cuda, shape, kernel, __VA_ARGS__)
+// The same for a kernel that begins with begin_behind_others.
+#define XT_LAUNCH_AHEAD(cuda, shape, kernel, ...) \
+  XT_LAUNCH_AT(ahead, cuda, shape, kernel, __VA_ARGS__)
+// The same for a kernel that reads nothing but weights before it calls await_kernels_before.
 #define XT_LAUNCH_EARLY(cuda, shape, kernel, ...) \
-  ::xtrain::launch((cuda), (shape), true, (kernel), #kernel, __FILE__, __LINE__, __VA_ARGS__)
+  XT_LAUNCH_AT(early, cuda, shape, kernel, __VA_ARGS__)
+#define XT_LAUNCH_AT(start, cuda, shape, kernel, ...)                                              \
+  ::xtrain::launch((cuda), (shape), ::xtrain::Start::start, (kernel), #kernel, __FILE__, __LINE__, \
+                   __VA_ARGS__)

@@ -20,10 +20,19 @@ struct SumTarget {
   double factor = 1.0;
 };
 
+// Such sums of two tensors of the same sizes; the second only where its target's y is not null.
+template <class T, class Out>
+struct SumPair {
+  const T* x[2];
+  SumTarget<Out> target[2];
+};
+
 // Blocks of at most 64 additions in Accumulator<T>, their sums in f64, in an order that depends on
 // the sizes alone. T, Out: f64, f64; f32 or bf16, f32 or bf16.
 template <class T, class Out>
 void sum_over_middle(const Cuda& cuda, const MiddleSizes& sizes, const T* x,
                      const SumTarget<Out>& target);
+template <class T, class Out>
+void sum_over_middle(const Cuda& cuda, const MiddleSizes& sizes, const SumPair<T, Out>& pair);
 
 }  // namespace xtrain

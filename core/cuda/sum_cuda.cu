@@ -41,8 +41,10 @@ __device__ Values<T> values_before(const T* x, int64_t at, int64_t end, bool who
 // inner == 1. threadIdx.y tells the rows of a block apart, each one piece. No thread has more than
 // kRun elements.
 template <class T, class Out>
-__global__ void __launch_bounds__(kThreads)
-    sum_rows_of_pieces(Stage s, const T* x, SumTarget<Out> target) {
+__global__ void __launch_bounds__(kThreads) sum_rows_of_pieces(Stage s, SumPair<T, Out> pair) {
+  begin_behind_others();
+  const T* const x = pair.x[blockIdx.y];
+  const SumTarget<Out>& target = pair.target[blockIdx.y];
   __shared__ double scratch[kWarp];
   const int64_t rows = s.sizes.outer * s.pieces, stride = int64_t{gridDim.x} * blockDim.y;
   for (int64_t first = int64_t{blockIdx.x} * blockDim.y; first < rows; first += stride) {
@@ -65,8 +67,10 @@ __global__ void __launch_bounds__(kThreads)
 // inner > 1. The threads of a block are threadIdx.x packs of columns, counted over outer and inner,
 // by threadIdx.y rows, which walk down a piece and are then added pairwise.
 template <class T, class Out>
-__global__ void __launch_bounds__(kThreads)
-    sum_columns_of_pieces(Stage s, const T* x, SumTarget<Out> target) {
+__global__ void __launch_bounds__(kThreads) sum_columns_of_pieces(Stage s, SumPair<T, Out> pair) {
+  begin_behind_others();
+  const T* const x = pair.x[blockIdx.y];
+  const SumTarget<Out>& target = pair.target[blockIdx.y];
   constexpr int kColumns = kPackSize<T>;
   __shared__ double sums[kColumns][kThreads];
   const int64_t packs = ceil_div(s.sizes.inner, kColumns);
@@ -133,42 +137,61 @@ StageBlock columns_block(const MiddleSizes& sizes, int64_t column_packs) {
   return {1, kThreads, kThreads * kRun};
 }
 
+// blockIdx.y tells the two of a pair apart.
 template <class T, class Out>
-void launch_stage(const Cuda& cuda, const MiddleSizes& sizes, const StageBlock& block, const T* x,
-                  const SumTarget<Out>& target) {
+dim3 grid_of_pair(int64_t blocks, int64_t per_block, const SumPair<T, Out>& pair) {
+  dim3 grid = grid_for(blocks, per_block);
+  grid.y = pair.target[1].y ? 2 : 1;
+  return grid;
+}
+
+template <class T, class Out>
+void launch_stage(const Cuda& cuda, const MiddleSizes& sizes, const StageBlock& block,
+                  const SumPair<T, Out>& pair) {
   const int64_t pieces = std::max<int64_t>(1, ceil_div(sizes.length, block.piece));
   const dim3 threads(block.along, block.across);
   if (sizes.inner == 1) {
-    const Stage stage{sizes, block.piece, pieces, fits_packs(sizes.length, x)};
-    XT_LAUNCH(cuda, (LaunchShape{grid_for(sizes.outer * pieces, block.across), threads}),
-              (sum_rows_of_pieces<T, Out>), stage, x, target);
+    const Stage stage{sizes, block.piece, pieces, fits_packs(sizes.length, pair.x[0], pair.x[1])};
+    const dim3 grid = grid_of_pair(sizes.outer * pieces, block.across, pair);
+    XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid, threads}), (sum_rows_of_pieces<T, Out>), stage, pair);
   } else {
-    const Stage stage{sizes, block.piece, pieces, fits_packs(sizes.inner, x)};
+    const Stage stage{sizes, block.piece, pieces, fits_packs(sizes.inner, pair.x[0], pair.x[1])};
     const int64_t packs = sizes.outer * ceil_div(sizes.inner, kPackSize<T>);
-    XT_LAUNCH(cuda, (LaunchShape{grid_for(ceil_div(packs, block.along) * pieces, 1), threads}),
-              (sum_columns_of_pieces<T, Out>), stage, x, target);
+    const dim3 grid = grid_of_pair(ceil_div(packs, block.along) * pieces, 1, pair);
+    XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid, threads}), (sum_columns_of_pieces<T, Out>), stage,
+                    pair);
   }
 }
 
 }  // namespace
 
 template <class T, class Out>
-void sum_over_middle(const Cuda& cuda, const MiddleSizes& sizes, const T* x,
-                     const SumTarget<Out>& target) {
+void sum_over_middle(const Cuda& cuda, const MiddleSizes& sizes, const SumPair<T, Out>& pair) {
   if (sizes.outer * sizes.inner == 0) return;
   const StageBlock block = sizes.inner == 1
                                ? rows_block(sizes.length)
                                : columns_block(sizes, ceil_div(sizes.inner, kPackSize<T>));
   const int64_t pieces = ceil_div(sizes.length, block.piece);
-  if (pieces <= 1) return launch_stage(cuda, sizes, block, x, target);
-  Tensor partial = empty(cuda.ctx, {sizes.outer, pieces, sizes.inner}, Dtype::f64);
-  double* sums = partial.mutable_data<double>();
-  launch_stage(cuda, sizes, block, x, SumTarget<double>{sums});
-  sum_over_middle(cuda, MiddleSizes{sizes.outer, pieces, sizes.inner}, sums, target);
+  if (pieces <= 1) return launch_stage(cuda, sizes, block, pair);
+  const MiddleSizes rest{sizes.outer, pieces, sizes.inner};
+  const int64_t size = rest.outer * rest.length * rest.inner, sums = pair.target[1].y ? 2 : 1;
+  Tensor partial = empty(cuda.ctx, {sums, size}, Dtype::f64);
+  double* const first = partial.mutable_data<double>();
+  double* const second = sums > 1 ? first + size : nullptr;
+  launch_stage(cuda, sizes, block, SumPair<T, double>{{pair.x[0], pair.x[1]}, {{first}, {second}}});
+  sum_over_middle(cuda, rest,
+                  SumPair<double, Out>{{first, second}, {pair.target[0], pair.target[1]}});
 }
 
-#define XT_SUM(T, Out) \
-  template void sum_over_middle(const Cuda&, const MiddleSizes&, const T*, const SumTarget<Out>&);
+template <class T, class Out>
+void sum_over_middle(const Cuda& cuda, const MiddleSizes& sizes, const T* x,
+                     const SumTarget<Out>& target) {
+  sum_over_middle(cuda, sizes, SumPair<T, Out>{{x, nullptr}, {target, {nullptr}}});
+}
+
+#define XT_SUM(T, Out)                                                                             \
+  template void sum_over_middle(const Cuda&, const MiddleSizes&, const T*, const SumTarget<Out>&); \
+  template void sum_over_middle(const Cuda&, const MiddleSizes&, const SumPair<T, Out>&);
 XT_SUM(double, double)
 XT_SUM(double, float)
 XT_SUM(double, BFloat16)

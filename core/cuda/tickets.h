@@ -2,8 +2,9 @@
 // Numbers 0, 1, 2, ... that the blocks of a kernel draw to learn what to work on next, where the
 // pieces of work differ in length too much to be dealt out beforehand, or who is the last.
 //
-// They belong to the queue: kernels that draw them are not launched early, so its stream runs one
-// of them at a time. The last block to finish sets them back for the next kernel.
+// They belong to the queue: a kernel that draws them does so behind all kernels before it, however
+// it was launched, so its stream runs one of them at a time. The last block to finish sets them
+// back for the next kernel.
 
 #include <cuda_runtime.h>
 

@@ -77,6 +77,7 @@ __device__ void store_ranges(const VisibleKeys& visible, const QueryTerms& terms
 template <int kWidth>
 __global__ void __launch_bounds__(kTermQueries* kTermLanes)
     query_terms(const FlashBackward<BFloat16> call, const QueryTerms terms) {
+  begin_behind_others();
   const unsigned heads = static_cast<unsigned>(call.problem.sizes.heads);
   const unsigned head = blockIdx.x % heads, rest = blockIdx.x / heads;
   const unsigned tiles = terms.padded / kTermQueries;
@@ -135,8 +136,9 @@ void wgmma_backward(const Cuda& cuda, const FlashBackward<BFloat16>& call) {
                          reinterpret_cast<SeenKeys*>(seen.mutable_data<int32_t>())};
   with_head_dim(n.head_dim, [&](auto head_dim) {
     const int64_t blocks = n.batch * n.heads * (padded / kTermQueries);
-    XT_LAUNCH(cuda, (LaunchShape{dim3(static_cast<unsigned>(blocks)), kTermQueries * kTermLanes}),
-              query_terms<head_dim.value>, call, terms);
+    XT_LAUNCH_AHEAD(cuda,
+                    (LaunchShape{dim3(static_cast<unsigned>(blocks)), kTermQueries * kTermLanes}),
+                    query_terms<head_dim.value>, call, terms);
   });
   if (call.dq.data) query_gradients(cuda, call, terms);
   if (call.dk.data || call.dv.data) key_gradients(cuda, call, terms);

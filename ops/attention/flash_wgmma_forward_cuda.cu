@@ -459,6 +459,7 @@ template <class Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads, 1)
     flash_forward_wgmma(const __grid_constant__ ForwardArguments a) {
 #if XT_SM90A
+  begin_behind_others();
   extern __shared__ unsigned char shared[];
   __shared__ Control<Tiling> control;
   const Memory<Tiling> memory(shared, control);
@@ -496,8 +497,8 @@ void launch_forward(const Cuda& cuda, const FlashForward<BFloat16>& call) {
                                    static_cast<float>(p.scale),
                                    call.log_sum};
   const int blocks = std::min(order.count(), gpu_of(cuda).multiprocessors);
-  XT_LAUNCH(cuda, (LaunchShape{blocks, Tiling::kThreads, Tiling::kSharedBytes}),
-            flash_forward_wgmma<Tiling>, arguments);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{blocks, Tiling::kThreads, Tiling::kSharedBytes}),
+                  flash_forward_wgmma<Tiling>, arguments);
 }
 
 // Calls f(tiling) with the tiling of a head size.

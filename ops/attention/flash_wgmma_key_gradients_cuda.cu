@@ -508,6 +508,7 @@ template <class Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads, 1)
     key_gradients_wgmma(const __grid_constant__ KeyArguments a) {
 #if XT_SM90A
+  begin_behind_others();
   extern __shared__ unsigned char shared[];
   __shared__ Control<Tiling> control;
   const Memory<Tiling> memory(shared, control);
@@ -547,8 +548,8 @@ void launch_key_sums(const Cuda& cuda, const FlashBackward<BFloat16>& call, cons
                                call.dk,
                                call.dv};
   const int blocks = std::min(order.count(), gpu_of(cuda).multiprocessors);
-  XT_LAUNCH(cuda, (LaunchShape{blocks, Tiling::kThreads, Tiling::kSharedBytes}),
-            key_gradients_wgmma<Tiling>, arguments);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{blocks, Tiling::kThreads, Tiling::kSharedBytes}),
+                  key_gradients_wgmma<Tiling>, arguments);
 }
 
 }  // namespace

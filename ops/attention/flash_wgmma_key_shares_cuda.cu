@@ -23,6 +23,7 @@ int shares_of(const Cuda& cuda, const AttentionSizes& n) {
 // A thread does two neighbouring elements of the gradient; parts is [B, Tk, KV, shares, D].
 __global__ void add_shares(const float* parts, int shares, const AttentionSizes n,
                            const FlashGradient gradient) {
+  begin_behind_others();
   const int64_t pairs = n.head_dim / 2, rows = n.batch * n.keys * n.kv_heads;
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= rows * pairs) return;
@@ -67,8 +68,8 @@ void key_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& call, const 
       static_cast<unsigned>(ceil_div(n.batch * n.keys * n.kv_heads * n.head_dim / 2, kThreads)));
   const auto add = [&](const Tensor& parts, const FlashGradient& gradient) {
     if (!gradient.data) return;
-    XT_LAUNCH(cuda, (LaunchShape{blocks, kThreads}), add_shares, parts.data<float>(), shares, n,
-              gradient);
+    XT_LAUNCH_AHEAD(cuda, (LaunchShape{blocks, kThreads}), add_shares, parts.data<float>(), shares,
+                    n, gradient);
   };
   add(dk, call.dk);
   add(dv, call.dv);

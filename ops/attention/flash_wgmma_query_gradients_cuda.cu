@@ -438,6 +438,7 @@ template <class Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads, 1)
     query_gradients_wgmma(const __grid_constant__ QueryArguments a) {
 #if XT_SM90A
+  begin_behind_others();
   extern __shared__ unsigned char shared[];
   __shared__ Control<Tiling> control;
   const Memory<Tiling> memory(shared, control);
@@ -474,8 +475,8 @@ void launch_query_gradients(const Cuda& cuda, const FlashBackward<BFloat16>& cal
                                  static_cast<float>(p.scale),
                                  call.dq};
   const int blocks = std::min(order.count(), gpu_of(cuda).multiprocessors);
-  XT_LAUNCH(cuda, (LaunchShape{blocks, Tiling::kThreads, Tiling::kSharedBytes}),
-            query_gradients_wgmma<Tiling>, arguments);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{blocks, Tiling::kThreads, Tiling::kSharedBytes}),
+                  query_gradients_wgmma<Tiling>, arguments);
 }
 
 }  // namespace

@@ -147,6 +147,7 @@ __global__ void __launch_bounds__(most_threads<T>(Shape::kPacks),
                                   resident_threads<T>(Shape::kPacks) /
                                       most_threads<T>(Shape::kPacks))
     norm_backward_rows(NormBackward<T> p) {
+  begin_behind_others();
   using A = Accumulator<T>;
   using Column = typename Shape::Column;
   __shared__ Several<A, 2> scratch[kWarp];
@@ -216,8 +217,8 @@ void launch_backward(const Cuda& cuda, const NormBackward<T>& p) {
   const LaunchShape launch{grid_for(norm_row_blocks<T>(cuda, p.rows, p.width), 1),
                            block.threads_of_block(), pipeline_bytes(block, p.dsum ? 3 : 2)};
   with_row_shape<T>(block, [&](auto shape) {
-    XT_LAUNCH(cuda, launch, (norm_backward_rows<kCentered, kRebuilds, kSums, decltype(shape), T>),
-              p);
+    XT_LAUNCH_AHEAD(cuda, launch,
+                    (norm_backward_rows<kCentered, kRebuilds, kSums, decltype(shape), T>), p);
   });
 }
 
@@ -249,9 +250,17 @@ void norm_backward(const Cuda& cuda, const NormBackward<T>& p) {
 }
 
 template <class A>
-void sum_rows(const Cuda& cuda, int64_t rows, int64_t width, const A* x, bool accumulate, A* target,
-              int64_t stride) {
-  sum_over_middle(cuda, MiddleSizes{1, rows, width}, x, SumTarget<A>{target, stride, accumulate});
+void sum_rows(const Cuda& cuda, int64_t rows, int64_t width, const RowSums<A>& first,
+              const RowSums<A>& second) {
+  if (!first.target) {
+    if (second.target) sum_rows(cuda, rows, width, second, RowSums<A>());
+    return;
+  }
+  const auto target = [](const RowSums<A>& sums) {
+    return SumTarget<A>{sums.target, sums.stride, sums.accumulate};
+  };
+  sum_over_middle(cuda, MiddleSizes{1, rows, width},
+                  SumPair<A, A>{{first.x, second.x}, {target(first), target(second)}});
 }
 
 #define XT_NORM(T)                                                    \
@@ -261,7 +270,8 @@ XT_NORM(double)
 XT_NORM(float)
 XT_NORM(BFloat16)
 #undef XT_NORM
-template void sum_rows(const Cuda&, int64_t, int64_t, const double*, bool, double*, int64_t);
-template void sum_rows(const Cuda&, int64_t, int64_t, const float*, bool, float*, int64_t);
+template void sum_rows(const Cuda&, int64_t, int64_t, const RowSums<double>&,
+                       const RowSums<double>&);
+template void sum_rows(const Cuda&, int64_t, int64_t, const RowSums<float>&, const RowSums<float>&);
 
 }  // namespace xtrain

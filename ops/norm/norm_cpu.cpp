@@ -95,6 +95,23 @@ void input_gradient_row(const NormBackward<T>& p, int64_t row, Accumulator<T>* d
   if (p.y) write_normalized(x, width, mean, rstd, weight, p.bias, p.y + start);
 }
 
+template <class A>
+void sum_rows(const Cpu& cpu, int64_t rows, int64_t width, const RowSums<A>& job) {
+  parallel_blocks(cpu, width, kColumnBlock, [&](int64_t begin, int64_t end) {
+    A sums[kColumnBlock] = {};
+    const int64_t count = end - begin;
+    for (int64_t row = 0; row < rows; ++row) {
+      const A* source = job.x + row * width + begin;
+#pragma omp simd
+      for (int64_t i = 0; i < count; ++i) sums[i] += source[i];
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      A& element = job.target[(begin + i) * job.stride];
+      element = job.accumulate ? element + sums[i] : sums[i];
+    }
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -129,21 +146,11 @@ void norm_backward(const Cpu& cpu, const NormBackward<T>& p) {
 }
 
 template <class A>
-void sum_rows(const Cpu& cpu, int64_t rows, int64_t width, const A* x, bool accumulate, A* target,
-              int64_t stride) {
-  parallel_blocks(cpu, width, kColumnBlock, [&](int64_t begin, int64_t end) {
-    A sums[kColumnBlock] = {};
-    const int64_t count = end - begin;
-    for (int64_t row = 0; row < rows; ++row) {
-      const A* source = x + row * width + begin;
-#pragma omp simd
-      for (int64_t i = 0; i < count; ++i) sums[i] += source[i];
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      A& element = target[(begin + i) * stride];
-      element = accumulate ? element + sums[i] : sums[i];
-    }
-  });
+void sum_rows(const Cpu& cpu, int64_t rows, int64_t width, const RowSums<A>& first,
+              const RowSums<A>& second) {
+  for (const RowSums<A>& job : {first, second}) {
+    if (job.target) sum_rows(cpu, rows, width, job);
+  }
 }
 
 #define XT_NORM(T)                                                   \
@@ -154,7 +161,8 @@ XT_NORM(double)
 XT_NORM(float)
 XT_NORM(BFloat16)
 #undef XT_NORM
-template void sum_rows(const Cpu&, int64_t, int64_t, const double*, bool, double*, int64_t);
-template void sum_rows(const Cpu&, int64_t, int64_t, const float*, bool, float*, int64_t);
+template void sum_rows(const Cpu&, int64_t, int64_t, const RowSums<double>&,
+                       const RowSums<double>&);
+template void sum_rows(const Cpu&, int64_t, int64_t, const RowSums<float>&, const RowSums<float>&);
 
 }  // namespace xtrain

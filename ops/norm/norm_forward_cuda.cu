@@ -13,6 +13,7 @@ namespace {
 // to more rows.
 template <bool kCentered, bool kAdd, class Shape, class T>
 __global__ void __launch_bounds__(kMostRowThreads, kAdd ? 1 : 2) normalize_rows(NormForward<T> p) {
+  begin_behind_others();
   using A = Accumulator<T>;
   using Column = typename Shape::Column;
   __shared__ A scratch[kWarp];
@@ -62,8 +63,8 @@ void launch_forward(const Cuda& cuda, const NormForward<T>& p) {
   const bool whole = fits_packs(p.width, p.x, p.branch, p.sum, p.weight, p.bias, p.y);
   const RowBlock block = row_block<T>(p.width, whole);
   with_row_shape<T>(block, [&](auto shape) {
-    XT_LAUNCH(cuda, (LaunchShape{grid_for(p.rows, block.rows), block.threads_of_block()}),
-              (normalize_rows<kCentered, kAdd, decltype(shape), T>), p);
+    XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(p.rows, block.rows), block.threads_of_block()}),
+                    (normalize_rows<kCentered, kAdd, decltype(shape), T>), p);
   });
 }
 

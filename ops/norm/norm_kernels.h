@@ -56,12 +56,21 @@ void norm_backward(const Cpu& cpu, const NormBackward<T>& p);
 template <class T>
 void norm_backward(const Cuda& cuda, const NormBackward<T>& p);
 
-// target[i * stride] = (or +=) the sum over `rows` of x [rows, width], added in their order.
+// target[i * stride] = (or +=) the sum over the rows of x [rows, width]; target null: nothing.
 template <class A>
-void sum_rows(const Cpu& cpu, int64_t rows, int64_t width, const A* x, bool accumulate, A* target,
-              int64_t stride);
+struct RowSums {
+  const A* x = nullptr;
+  bool accumulate = false;
+  A* target = nullptr;
+  int64_t stride = 1;
+};
+
+// Two of them, of equal sizes, each added in an order that depends on these alone.
 template <class A>
-void sum_rows(const Cuda& cuda, int64_t rows, int64_t width, const A* x, bool accumulate, A* target,
-              int64_t stride);
+void sum_rows(const Cpu& cpu, int64_t rows, int64_t width, const RowSums<A>& first,
+              const RowSums<A>& second);
+template <class A>
+void sum_rows(const Cuda& cuda, int64_t rows, int64_t width, const RowSums<A>& first,
+              const RowSums<A>& second);
 
 }  // namespace xtrain

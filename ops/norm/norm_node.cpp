@@ -64,6 +64,29 @@ NormResult normalize(const Context& ctx, const char* op, const Tensor& x, const 
   return r;
 }
 
+void give_row_sums(Gradients& g, int first_input, const Tensor (&partial)[2]) {
+  const Tensor& any = partial[0].defined() ? partial[0] : partial[1];
+  if (!any.defined()) return;
+  dispatch(g.ctx(), any, "norm", [&](auto device, auto scalar) {
+    using A = Accumulator<decltype(scalar)>;
+    RowSums<A> sums[2];
+    const auto add = [&](int i, const auto& then) {
+      g.write_as(first_input + i, dtype_of<A>, [&, i](Tensor target, bool accumulate) {
+        sums[i] = {partial[i].data<A>(), accumulate, target.mutable_data<A>(), target.stride(0)};
+        then();
+        sums[i] = {};
+      });
+    };
+    const auto run = [&] { sum_rows(device, any.size(0), any.size(1), sums[0], sums[1]); };
+    if (partial[0].defined() && partial[1].defined() && !g.same(first_input, first_input + 1)) {
+      return add(0, [&] { add(1, run); });
+    }
+    for (int i : {0, 1}) {
+      if (partial[i].defined()) add(i, run);
+    }
+  });
+}
+
 NormBase::SumGradient NormBase::through_norm(Gradients& g, const Tensor& dy, const Tensor& dsum,
                                              bool dx_wanted, int weight_input,
                                              const Rebuilt& rebuilt) const {
@@ -91,12 +114,7 @@ NormBase::SumGradient NormBase::through_norm(Gradients& g, const Tensor& dy, con
                         dy.data<T>(), data_or_null<T>(dsum), mutable_data_or_null<T>(dx),
                         mutable_data_or_null<T>(y), mutable_data_or_null<A>(partial[0]),
                         mutable_data_or_null<A>(partial[1]), mutable_data_or_null<A>(column_sums)});
-    for (int i : {0, 1}) {
-      g.write_as(weight_input + i, dtype_of<A>, [&](Tensor target, bool accumulate) {
-        sum_rows(device, blocks[0], width, partial[i].data<A>(), accumulate,
-                 target.mutable_data<A>(), target.stride(0));
-      });
-    }
+    give_row_sums(g, weight_input, partial);
   });
   return {dx, column_sums};
 }

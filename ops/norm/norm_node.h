@@ -22,6 +22,10 @@ void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Ten
 NormResult normalize(const Context& ctx, const char* op, const Tensor& x, const Tensor& branch,
                      const Tensor& weight, const Tensor& bias, NormKind kind, double eps);
 
+// Gives inputs `first_input` and the one after it the sums over the rows of partial[0] and
+// partial[1], which have one shape; undefined where not wanted.
+void give_row_sums(Gradients& g, int first_input, const Tensor (&partial)[2]);
+
 class NormBase : public Node {
  public:
   // biased_branch: what is added to x ends in a bias (Var::biased).

@@ -3,7 +3,7 @@
 #include "core/copy.h"
 #include "ops/concat/concat.h"
 #include "ops/norm/norm.h"
-#include "ops/norm/norm_kernels.h"
+#include "ops/norm/norm_node.h"
 #include "ops/optional_data.h"
 #include "ops/qk_norm_rope/qk_norm_rope_kernels.h"
 #include "ops/view/view.h"
@@ -108,12 +108,7 @@ class QkNormRopeNode final : public Node {  // qk, q_weight, k_weight -> y
               token_angles<A>(*cos_, *sin_, *positions_), data_or_null<A>(*rstd_), dy.data<T>(),
               mutable_data_or_null<T>(dx), dx.defined() ? dx.stride(0) : 0,
               mutable_data_or_null<A>(partial[0]), mutable_data_or_null<A>(partial[1])});
-      for (int i : {0, 1}) {
-        g.write_as(1 + i, dtype_of<A>, [&](Tensor target, bool accumulate) {
-          sum_rows(device, blocks[0], blocks[1], partial[i].data<A>(), accumulate,
-                   target.mutable_data<A>(), target.stride(0));
-        });
-      }
+      give_row_sums(g, 1, partial);
     });
   }
 

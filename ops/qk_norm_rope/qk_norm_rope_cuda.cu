@@ -89,8 +89,7 @@ __device__ void forward_head(const QkNormRopeForward<T>& p, int64_t token, int64
 template <class L, bool kAdjacent, class T>
 __global__ void __launch_bounds__(kThreads, L::kRuns > 1 ? 1 : 4)
     forward_tokens(QkNormRopeForward<T> p) {
-  let_next_begin();
-  await_kernels_before();
+  begin_behind_others();
   const int64_t heads = p.options.heads + p.options.kv_heads;
   const int64_t at_a_time = blockDim.x / L::kLanes;
   for (int64_t token = blockIdx.x; token < p.tokens; token += gridDim.x) {
@@ -190,6 +189,7 @@ __device__ void backward_group(const QkNormRopeBackward<T>& p, int64_t first_hea
 template <class L, bool kAdjacent, class T>
 __global__ void __launch_bounds__(kThreads, L::kRuns > 1 ? 1 : 2)
     backward_tokens(QkNormRopeBackward<T> p) {
+  begin_behind_others();
   const QkNormRope& o = p.options;
   backward_group<L, kAdjacent>(p, 0, o.heads, p.q_weight, p.dq_weight);
   backward_group<L, kAdjacent>(p, o.heads, o.kv_heads, p.k_weight, p.dk_weight);
@@ -228,7 +228,7 @@ void qk_norm_rope_forward(const Cuda& cuda, const QkNormRopeForward<T>& p) {
     using L = decltype(layout);
     const int64_t lanes = ceil_div((o.heads + o.kv_heads) * L::kLanes, kWarp) * kWarp;
     const auto threads = static_cast<unsigned>(std::min<int64_t>(lanes, kThreads));
-    XT_LAUNCH_EARLY(cuda, (LaunchShape{grid_for(p.tokens, 1), threads}),
+    XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(p.tokens, 1), threads}),
                     (o.pairing == RopePairing::adjacent ? forward_tokens<L, true, T>
                                                         : forward_tokens<L, false, T>),
                     p);
@@ -248,10 +248,10 @@ void qk_norm_rope_backward(const Cuda& cuda, const QkNormRopeBackward<T>& p) {
   const dim3 grid(static_cast<unsigned>(qk_token_blocks(cuda, p.tokens)));
   with_layout<T>(o.head_dim, packs, [&](auto layout) {
     using L = decltype(layout);
-    XT_LAUNCH(cuda, (LaunchShape{grid, kThreads}),
-              (o.pairing == RopePairing::adjacent ? backward_tokens<L, true, T>
-                                                  : backward_tokens<L, false, T>),
-              p);
+    XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid, kThreads}),
+                    (o.pairing == RopePairing::adjacent ? backward_tokens<L, true, T>
+                                                        : backward_tokens<L, false, T>),
+                    p);
   });
 }
 

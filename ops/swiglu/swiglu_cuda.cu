@@ -16,6 +16,7 @@ __device__ int64_t gate_of(int64_t i, int64_t width) {
 template <int kCount, class T>
 __global__ void __launch_bounds__(kThreads)
     gate_forward(int64_t n, int64_t width, const T* gate_up, T* y) {
+  begin_behind_others();
   const int64_t step = int64_t{gridDim.x} * kThreads * kCount;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount; i < n; i += step) {
     const T* gates = gate_up + gate_of(i, width);
@@ -32,6 +33,7 @@ __global__ void __launch_bounds__(kThreads)
 template <int kCount, bool kRebuilds, class T>
 __global__ void __launch_bounds__(kThreads)
     gate_backward(int64_t n, int64_t width, const T* gate_up, const T* dy, T* dgate_up, T* y) {
+  begin_behind_others();
   using A = Accumulator<T>;
   const int64_t step = int64_t{gridDim.x} * kThreads * kCount;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount; i < n; i += step) {
@@ -59,9 +61,9 @@ template <class T>
 void swiglu_forward(const Cuda& cuda, int64_t rows, int64_t width, const T* gate_up, T* y) {
   const bool packs = fits_packs(width, gate_up, y);
   const int count = packs ? kPackSize<T> : 1;
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(rows * width, kThreads * count), kThreads}),
-            (packs ? gate_forward<kPackSize<T>, T> : gate_forward<1, T>), rows * width, width,
-            gate_up, y);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(rows * width, kThreads * count), kThreads}),
+                  (packs ? gate_forward<kPackSize<T>, T> : gate_forward<1, T>), rows * width, width,
+                  gate_up, y);
 }
 
 template <class T>
@@ -72,8 +74,8 @@ void swiglu_backward(const Cuda& cuda, int64_t rows, int64_t width, const T* gat
   const auto kernel =
       y ? (packs ? gate_backward<kPackSize<T>, true, T> : gate_backward<1, true, T>)
         : (packs ? gate_backward<kPackSize<T>, false, T> : gate_backward<1, false, T>);
-  XT_LAUNCH(cuda, (LaunchShape{grid_for(rows * width, kThreads * count), kThreads}), kernel,
-            rows * width, width, gate_up, dy, dgate_up, y);
+  XT_LAUNCH_AHEAD(cuda, (LaunchShape{grid_for(rows * width, kThreads * count), kThreads}), kernel,
+                  rows * width, width, gate_up, dy, dgate_up, y);
 }
 
 #define XT_SWIGLU(T)                                                         \
