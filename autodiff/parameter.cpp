@@ -16,6 +16,12 @@ int64_t aligned(int64_t elements) {
   return (elements + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
 }
 
+// That the parameter takes up in an arena.
+int64_t elements_of(const Parameter& p) {
+  const int64_t rows_behind = p.zero_rows > 0 ? p.zero_rows * (numel_of(p.shape) / p.shape[0]) : 0;
+  return aligned(numel_of(p.shape) + rows_behind);
+}
+
 // FNV-1a, 64 bits: a fixed function of the name on every machine.
 uint64_t hash_of(const std::string& name) {
   uint64_t hash = 14695981039346656037ull;
@@ -49,7 +55,7 @@ void ParameterSet::allocate(const Context& ctx, Dtype dtype, bool with_grads) {
   arena_size_ = 0;
   for (auto p = list_.rbegin(); p != list_.rend(); ++p) {
     p->offset = arena_size_;
-    arena_size_ += aligned(numel_of(p->shape));
+    arena_size_ += elements_of(*p);
   }
   values_ = zeros(ctx, {arena_size_}, dtype);
   if (with_grads) grads_ = zeros(ctx, {arena_size_}, accumulator_dtype(dtype));

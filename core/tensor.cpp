@@ -119,6 +119,17 @@ Tensor Tensor::slice(int dim, int64_t start, int64_t length) const {
   return result;
 }
 
+Tensor Tensor::with_rows_behind(int64_t rows) const {
+  check(rows >= 0 && rank() > 0 && is_contiguous(),
+        "with_rows_behind: a contiguous tensor with rows must be given; got ", shape_);
+  Tensor result = *this;
+  result.shape_[0] += rows;
+  result.numel_ = numel_of(result.shape_);
+  check((offset_ + result.numel_) * size_of(dtype_) <= storage_->size(), "with_rows_behind: ", rows,
+        " rows must lie behind ", shape_, " in its storage; it has ", storage_->size(), " bytes");
+  return result;
+}
+
 Tensor Tensor::expand(const Shape& shape) const {
   const int lead = shape.rank() - rank();
   Strides strides = shape;

@@ -76,6 +76,9 @@ class Tensor {
   Tensor permute(std::span<const int> order) const;  // dimension i of the result is order[i]
   Tensor slice(int dim, int64_t start, int64_t length) const;
   Tensor expand(const Shape& shape) const;  // repeats sizes of 1 by stride 0
+  // The same rows and so many of those that lie behind them in the storage. Error unless the tensor
+  // is contiguous and the storage reaches so far.
+  Tensor with_rows_behind(int64_t rows) const;
 
   // Whether no other tensor, views included, holds this storage.
   bool is_sole_holder() const { return storage_.use_count() == 1; }

@@ -67,6 +67,7 @@ TinyTransformer::TinyTransformer(const Context& ctx, const ModelConfig& config, 
               : &parameters_.add("lm_head.weight", {V, C}, ParameterKind::matrix, 0.0, std);
   positions_ = counted_up(ctx, config.max_position_embeddings);
   if (model_use != ModelUse::streamed) {
+    head_->zero_rows = head_zero_rows(ctx, V);
     parameters_.allocate(ctx, dtype, model_use == ModelUse::training);
   }
 }
@@ -85,8 +86,9 @@ Loss TinyTransformer::loss(const Context& ctx, Tape* tape, const TokenBatch& bat
   const Var head = use(tape, *head_);
   const Tensor targets = batch.targets.reshape({rows});
   const int64_t V = config_.vocab_size;
-  return exec.fused ? linear_cross_entropy(ctx, x, head, targets, V, kIgnoreIndex)
-                    : linear_cross_entropy_composed(ctx, x, head, targets, V, kIgnoreIndex);
+  return exec.fused
+             ? linear_cross_entropy(ctx, x, head, targets, V, kIgnoreIndex, 0, head_->zero_rows)
+             : linear_cross_entropy_composed(ctx, x, head, targets, V, kIgnoreIndex);
 }
 
 Tensor TinyTransformer::losses(const Context& ctx, const TokenBatch& batch, const Exec& exec,
@@ -102,7 +104,8 @@ Tensor TinyTransformer::losses_of(const Context& ctx, const Tensor& hidden, cons
         "losses: targets must have the shape of the inputs ", shape);
   const int64_t rows = numel_of(shape);
   return linear_cross_entropy_rows(ctx, hidden.reshape({rows, config_.hidden_size}),
-                                   use(nullptr, *head_).value, targets.reshape({rows}), vocab_size)
+                                   use(nullptr, *head_).value, targets.reshape({rows}), vocab_size,
+                                   kIgnoreIndex, 0, head_->zero_rows)
       .reshape(shape);
 }
 

@@ -21,22 +21,14 @@ int64_t default_chunk_rows(const Context& ctx, int64_t columns, Dtype dtype) {
   return std::max(least_rows, logits / std::max<int64_t>(1, columns));
 }
 
-// The weight's rows are the columns of the logits. Tensor cores want a round number of them: with
-// 50257 cuBLASLt's products take seven times as long as with 50304. The rows that this adds are
-// zero and count as padding.
-int64_t padded_columns(const Context& ctx, int64_t columns) {
-  if (!ctx.device.is_cuda()) return columns;
-  const int64_t multiple = columns < 4096 ? 8 : 64;
-  return (columns + multiple - 1) / multiple * multiple;
-}
-
-// The weight with a round number of rows.
-Tensor with_padding(const Context& ctx, const Tensor& weight) {
-  const int64_t rows = weight.size(0), all = padded_columns(ctx, rows);
-  if (all == rows) return weight;
-  const Tensor padded = empty(ctx, {all, weight.size(1)}, weight.dtype());
+// The weight with the rows that products take behind it.
+Tensor with_padding(const Context& ctx, const Tensor& weight, int64_t zero_rows) {
+  if (zero_rows > 0) return weight.with_rows_behind(zero_rows);
+  const int64_t rows = weight.size(0), more = head_zero_rows(ctx, rows);
+  if (more == 0) return weight;
+  const Tensor padded = empty(ctx, {rows + more, weight.size(1)}, weight.dtype());
   copy(ctx, weight, padded.slice(0, 0, rows));
-  fill(ctx, padded.slice(0, rows, all - rows), 0.0);
+  fill(ctx, padded.slice(0, rows, more), 0.0);
   return padded;
 }
 
@@ -59,9 +51,10 @@ class LinearCrossEntropyNode final : public Node {
  public:
   // dlogits: of all rows for dsum 1, or undefined, and then they are computed again.
   LinearCrossEntropyNode(const Tensor& x, const Tensor& weight, const Targets& targets,
-                         int64_t chunk_rows, const Tensor& dlogits)
+                         int64_t chunk_rows, int64_t zero_rows, const Tensor& dlogits)
       : targets_(targets),
         chunk_rows_(chunk_rows),
+        zero_rows_(zero_rows),
         x_(*this, x),
         weight_(*this, weight),
         ids_(*this, targets.ids),
@@ -72,7 +65,7 @@ class LinearCrossEntropyNode final : public Node {
     const Tensor dsum = g.take(0), x = x_.release();
     // Rows of x are read for the last time before their gradient is written.
     const Tensor dx = g.wanted(0) ? reuse_or_empty(g.ctx(), x) : Tensor();
-    const Tensor weight = with_padding(g.ctx(), *weight_);
+    const Tensor weight = with_padding(g.ctx(), *weight_, zero_rows_);
     if (g.wanted(1)) {
       g.write_as(1, accumulator_dtype(x.dtype()), [&](Tensor dweight, bool accumulate) {
         if (!accumulate && x.size(0) == 0) fill(g.ctx(), dweight, 0.0);
@@ -97,6 +90,10 @@ class LinearCrossEntropyNode final : public Node {
     const int64_t rows = out.dweight.size(0);
     if (weight.size(0) == rows || x.size(0) == 0) {
       return backward_rows(ctx, dsum, x, weight, out);
+    }
+    if (zero_rows_ > 0) {
+      const Tensor whole = out.dweight.with_rows_behind(zero_rows_);
+      return backward_rows(ctx, dsum, x, weight, {out.dx, whole, out.accumulate});
     }
     const Tensor padded = empty(ctx, weight.shape(), out.dweight.dtype());
     backward_rows(ctx, dsum, x, weight, {out.dx, padded, false});
@@ -131,11 +128,11 @@ class LinearCrossEntropyNode final : public Node {
   }
 
   Targets targets_;
-  int64_t chunk_rows_;
+  int64_t chunk_rows_, zero_rows_;
   Saved x_, weight_, ids_, dlogits_;
 };
 
-void check_arguments(const Tensor& x, const Tensor& weight, int64_t chunk_rows) {
+void check_arguments(const Tensor& x, const Tensor& weight, int64_t chunk_rows, int64_t zero_rows) {
   check(x.rank() == 2 && weight.rank() == 2,
         "linear_cross_entropy: x must be [N, C] and weight [V, C]; got ", x.shape(), " and ",
         weight.shape());
@@ -145,14 +142,22 @@ void check_arguments(const Tensor& x, const Tensor& weight, int64_t chunk_rows) 
         x.dtype(), " and weight ", weight.dtype());
   check(chunk_rows >= 0, "linear_cross_entropy: chunk_rows must be 0 (chosen) or more; got ",
         chunk_rows);
+  check(zero_rows >= 0, "linear_cross_entropy: zero_rows must be 0 or more; got ", zero_rows);
 }
 
 }  // namespace
 
+// With 50257 columns cuBLASLt's products take seven times as long as with 50304.
+int64_t head_zero_rows(const Context& ctx, int64_t rows) {
+  if (!ctx.device.is_cuda()) return 0;
+  const int64_t multiple = rows < 4096 ? 8 : 64;
+  return (rows + multiple - 1) / multiple * multiple - rows;
+}
+
 Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
                           const Tensor& targets, int64_t vocab_size, int32_t ignore_index,
-                          int64_t chunk_rows) {
-  check_arguments(x.value, weight.value, chunk_rows);
+                          int64_t chunk_rows, int64_t zero_rows) {
+  check_arguments(x.value, weight.value, chunk_rows, zero_rows);
   const Targets checked = check_targets(ctx, "linear_cross_entropy", targets, x.size(0),
                                         weight.size(0), vocab_size, ignore_index);
   if (chunk_rows == 0) chunk_rows = default_chunk_rows(ctx, weight.size(0), x.dtype());
@@ -161,7 +166,7 @@ Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
   const bool keeps = wanted && checked.rows() <= chunk_rows;
   Tensor losses = empty(ctx, {checked.rows()}, accumulator_dtype(x.dtype()));
   Tensor dlogits;
-  for_each_chunk(ctx, x.value, with_padding(ctx, weight.value), chunk_rows,
+  for_each_chunk(ctx, x.value, with_padding(ctx, weight.value, zero_rows), chunk_rows,
                  [&](const Tensor& logits, const Tensor&, int64_t first) {
                    if (!keeps) return compute_losses(ctx, checked, logits, first, losses);
                    compute_dlogits(ctx, checked, logits, first, Tensor(), losses, logits);
@@ -169,19 +174,19 @@ Loss linear_cross_entropy(const Context& ctx, const Var& x, const Var& weight,
                  });
   const LossTotals totals = total_losses(ctx, checked, losses);
   return {record<LinearCrossEntropyNode>({x, weight}, totals.sum, x.value, weight.value, checked,
-                                         chunk_rows, dlogits),
+                                         chunk_rows, zero_rows, dlogits),
           totals.count};
 }
 
 Tensor linear_cross_entropy_rows(const Context& ctx, const Tensor& x, const Tensor& weight,
                                  const Tensor& targets, int64_t vocab_size, int32_t ignore_index,
-                                 int64_t chunk_rows) {
-  check_arguments(x, weight, chunk_rows);
+                                 int64_t chunk_rows, int64_t zero_rows) {
+  check_arguments(x, weight, chunk_rows, zero_rows);
   const Targets checked = check_targets(ctx, "linear_cross_entropy", targets, x.size(0),
                                         weight.size(0), vocab_size, ignore_index);
   if (chunk_rows == 0) chunk_rows = default_chunk_rows(ctx, weight.size(0), x.dtype());
   const Tensor losses = empty(ctx, {checked.rows()}, accumulator_dtype(x.dtype()));
-  for_each_chunk(ctx, x, with_padding(ctx, weight), chunk_rows,
+  for_each_chunk(ctx, x, with_padding(ctx, weight, zero_rows), chunk_rows,
                  [&](const Tensor& logits, const Tensor&, int64_t first) {
                    compute_losses(ctx, checked, logits, first, losses);
                  });

@@ -27,3 +27,19 @@ TEST_CASE("matrices of a model that only infers lie by columns on a CPU", "[auto
     CHECK(to_host<float>(ctx, vector.value) == std::vector<float>(4, 0.0f));
   }
 }
+
+TEST_CASE("zero rows of a parameter lie behind it in the arenas", "[autodiff]") {
+  const Context ctx = cpu_context(1);
+  ParameterSet set;
+  Parameter& last = set.add("last", {5}, ParameterKind::vector, 0.0, 0.0);
+  Parameter& table = set.add("table", {50, 8}, ParameterKind::embedding, 0.0, 0.0);
+  table.zero_rows = 14;
+  set.allocate(ctx, Dtype::f32);
+  CHECK(table.offset == 0);
+  CHECK(last.offset == 64 * 8);
+  fill(ctx, table.value, 1.0);
+  fill(ctx, last.value, 2.0);
+  CHECK(table.value.shape() == Shape{50, 8});
+  CHECK(to_host<float>(ctx, table.value.with_rows_behind(14).slice(0, 50, 14)) ==
+        std::vector<float>(14 * 8, 0.0f));
+}

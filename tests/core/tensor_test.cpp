@@ -76,6 +76,20 @@ TEST_CASE("views that do not fit are refused with their values", "[core]") {
   CHECK_THROWS_WITH(x.expand({3}), "expand: the rank must not shrink; got (2, 3) to (3)");
 }
 
+TEST_CASE("rows behind a tensor are those of its storage, as far as it reaches", "[core]") {
+  const Context ctx = cpu_context(1);
+  const Tensor all = from_host(ctx, std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}, {4, 2});
+  const Tensor middle = all.slice(0, 1, 1).with_rows_behind(2);
+  CHECK(middle.shares_storage(all));
+  CHECK(to_host<float>(ctx, middle) == std::vector<float>{2, 3, 4, 5, 6, 7});
+  CHECK(to_host<float>(ctx, all.with_rows_behind(0)) == to_host<float>(ctx, all));
+  CHECK_THROWS_WITH(all.slice(0, 1, 1).with_rows_behind(3),
+                    "with_rows_behind: 3 rows must lie behind (1, 2) in its storage; it has 32 "
+                    "bytes");
+  CHECK_THROWS_WITH(all.transpose(0, 1).with_rows_behind(0),
+                    "with_rows_behind: a contiguous tensor with rows must be given; got (2, 4)");
+}
+
 TEST_CASE("a strided tensor reshapes without a copy exactly when strides can say it", "[core]") {
   const Context ctx = cpu_context(1);
   const Tensor x = counted(ctx, {4, 6});

@@ -180,3 +180,30 @@ TEST_CASE("on the GPU, a model gives the same bits each time", "[cuda]") {
     }
   }
 }
+
+// Kernels take their places while those before them still run, and read what these write. The
+// models are small, so that most of a kernel's time lies beside others.
+TEST_CASE("on the GPU, kernels that begin ahead give the bits of those that are waited for",
+          "[cuda]") {
+  CudaOptions waiting;
+  waiting.wait_after_launch = true;
+  const auto values_on = [](const Context& ctx, const ModelConfig& config) {
+    TinyTransformer model(ctx, config, Dtype::bf16);
+    model.initialize(ctx, 3);
+    const TokenBatch batch = random_batch(ctx, 2, 128, config.vocab_size, 9);
+    std::vector<ModelValues> runs;
+    for (int run = 0; run < 5; ++run) {
+      const Exec exec = exec_of(Dtype::bf16, AttentionKind::flash);
+      runs.push_back(loss_and_gradients(ctx, model, batch, exec));
+    }
+    return runs;
+  };
+  ModelConfig gpt2 = gpt2_shaped(), qwen3 = qwen3_shaped();
+  gpt2.num_hidden_layers = qwen3.num_hidden_layers = 3;
+  for (const ModelConfig& config : {gpt2, qwen3}) {
+    const ModelValues expected = values_on(cuda_context(0, waiting), config)[0];
+    for (const ModelValues& got : values_on(cuda_context(0, CudaOptions()), config)) {
+      require_same_bits(got, expected);
+    }
+  }
+}

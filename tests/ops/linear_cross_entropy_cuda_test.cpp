@@ -2,6 +2,7 @@
 
 #include "core/copy.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "ops/zero_rows_checks.h"
 #include "support/catch.h"
 #include "support/gpu.h"
 #include "support/op_tests.h"
@@ -85,4 +86,13 @@ TEST_CASE("one chunk and several give the same gradients on the GPU", "[cuda]") 
       CHECK(relative_difference(gradients(ctx, dtype, chunk_rows), expected) <= limit);
     }
   }
+}
+
+// 50 classes and 6 zero rows are as many columns as a copy is given.
+TEST_CASE("zero rows behind a head on the GPU change no bits and stay zero", "[cuda]") {
+  const Context& ctx = test_cuda_context();
+  CHECK(head_zero_rows(ctx, 50) == 6);
+  CHECK(head_zero_rows(ctx, 50257) == 47);
+  CHECK(head_zero_rows(ctx, 50304) == 0);
+  check_zero_rows(ctx, 6);
 }

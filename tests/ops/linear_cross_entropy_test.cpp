@@ -4,6 +4,7 @@
 
 #include "core/copy.h"
 #include "core/error.h"
+#include "ops/zero_rows_checks.h"
 #include "support/catch.h"
 #include "support/op_tests.h"
 
@@ -174,6 +175,15 @@ TEST_CASE("linear cross entropy computes the gradient of x alone for a frozen we
   CHECK(to_host<float>(ctx, tape.grad(x)) == std::vector<float>{-1.5f});
 }
 
+TEST_CASE("zero rows behind a head change no bits and stay zero", "[ops]") {
+  Context ctx = cpu_context(2);
+  for (const GemmBackend backend : {GemmBackend::naive, GemmBackend::tiled}) {
+    ctx.gemm = backend;
+    check_zero_rows(ctx, 14);
+  }
+  CHECK(head_zero_rows(ctx, 50257) == 0);
+}
+
 TEST_CASE("linear cross entropy names what does not fit", "[ops]") {
   const Context ctx = cpu_context(1);
   const Var x(filled(ctx, {2, 3}, 0.0)), weight(filled(ctx, {5, 3}, 0.0));
@@ -182,4 +192,9 @@ TEST_CASE("linear cross entropy names what does not fit", "[ops]") {
   CHECK_THROWS_WITH(linear_cross_entropy(ctx, x, weight, ids(ctx, {0, 5})),
                     "linear_cross_entropy: targets must lie in [0, 5) or be the ignore index -100; "
                     "got 5 at position 1");
+  CHECK_THROWS_WITH(linear_cross_entropy(ctx, x, weight, ids(ctx, {0, 1}), 0, kIgnoreIndex, 0, 2),
+                    "with_rows_behind: 2 rows must lie behind (5, 3) in its storage; it has 60 "
+                    "bytes");
+  CHECK_THROWS_WITH(linear_cross_entropy(ctx, x, weight, ids(ctx, {0, 1}), 0, kIgnoreIndex, 0, -1),
+                    "linear_cross_entropy: zero_rows must be 0 or more; got -1");
 }
