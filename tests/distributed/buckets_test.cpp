@@ -74,6 +74,18 @@ TEST_CASE("a parameter that spans buckets completes all of them", "[distributed]
   CHECK(started.begins == Begins{0, 256, 512});
 }
 
+TEST_CASE("rows of zeros behind a parameter are complete with it", "[distributed]") {
+  ParameterSet set;
+  Parameter& table = set.add("table", {2, 64}, ParameterKind::embedding, 0.0, 0.0);
+  table.zero_rows = 6;  // three more buckets
+  set.allocate(cpu_context(1), Dtype::f32);
+  Started started;
+  Buckets buckets(set, 128, started.record());
+  CHECK(buckets.ranges().size() == 4);
+  buckets.ready(table);
+  CHECK(started.begins == Begins{0, 128, 256, 384});
+}
+
 TEST_CASE("what is missing at the end of a step leaves in the same order", "[distributed]") {
   Sizes sizes({128, 128, 128, 128});
   Started started;

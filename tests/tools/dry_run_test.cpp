@@ -63,3 +63,22 @@ TEST_CASE("a dry run needs no GPU for one's memory, and counts what recorded ste
   CHECK(plain.peak_bytes > plain.state_bytes);
   CHECK(on_gpu({"train.recompute=block"}).peak_bytes < on_gpu({}).peak_bytes);
 }
+
+TEST_CASE("on a GPU a head of any vocabulary takes no more than a round one", "[tools]") {
+  const auto on_gpu = [](const std::string& vocabulary, const std::string& tied) {
+    return size_of_run(run_of({"train.dtype=bf16", "model.vocab_size=" + vocabulary,
+                               "model.tie_word_embeddings=" + tied}),
+                       Device{DeviceType::cuda});
+  };
+  const RunSize odd = on_gpu("1001", "true"), round = on_gpu("1008", "true");
+  CHECK(odd.parameters == round.parameters - 7 * 128);
+  // The arenas are equally long; the optimizer's table of pieces of 32 bytes need not be.
+  CHECK(odd.state_bytes <= round.state_bytes);
+  CHECK(odd.state_bytes >= round.state_bytes - 32);
+  CHECK(odd.peak_bytes <= round.peak_bytes);
+  CHECK(odd.peak_bytes >= round.peak_bytes - 32);
+  // Only the head has rows of zeros behind it: the embedding's gradient is no product.
+  const RunSize odd_apart = on_gpu("1001", "false"), round_apart = on_gpu("1008", "false");
+  CHECK(odd_apart.state_bytes == round_apart.state_bytes - 18 * 7 * 128);
+  CHECK(odd_apart.peak_bytes <= round_apart.peak_bytes);
+}
