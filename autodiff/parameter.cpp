@@ -16,10 +16,10 @@ int64_t aligned(int64_t elements) {
   return (elements + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
 }
 
-// That the parameter takes up in an arena.
+// How many elements of an arena the parameter takes.
 int64_t elements_of(const Parameter& p) {
-  const int64_t rows_behind = p.zero_rows > 0 ? p.zero_rows * (numel_of(p.shape) / p.shape[0]) : 0;
-  return aligned(numel_of(p.shape) + rows_behind);
+  const int64_t behind = p.zero_rows > 0 ? p.zero_rows * (numel_of(p.shape) / p.shape[0]) : 0;
+  return aligned(numel_of(p.shape) + behind);
 }
 
 // FNV-1a, 64 bits: a fixed function of the name on every machine.

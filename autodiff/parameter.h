@@ -26,8 +26,8 @@ struct Parameter {
   bool has_grad = false;
 
   int64_t offset = 0;  // of its first element in the arenas of its set
-  // Rows of zeros behind its own in the arenas, to be asked for before these are made. A product
-  // may read those of values, and write zeros to those of gradients; nothing else touches them.
+  // Rows of zeros behind its own in the arenas, set before `allocate`. A product may read those of
+  // values, and write zeros to those of gradients.
   int64_t zero_rows = 0;
 
   // Called before each use of the value in a forward pass, which may have to wait for it. Empty:

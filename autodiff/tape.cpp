@@ -69,7 +69,8 @@ bool is_disjoint_from_all(const View& view, const std::vector<View>& others) {
                      [&](const View& other) { return view.disjoint_from(other); });
 }
 
-// Zeroes what the given views, which have no common element, leave of the buffer.
+// Zeroes what the given views leave of the buffer: disjoint slices of one dimension, or one view
+// that covers it all.
 void zero_holes(const Context& ctx, const Tensor& buffer, std::vector<View> views) {
   if (views.empty()) return fill(ctx, buffer, 0.0);
   if (views[0].covers_base()) return;
@@ -348,7 +349,7 @@ void Tape::gather_views(int id) {
 }
 
 // sum = the views' gradients, each in its place, where those that lie in regions of sum already do.
-// Of views that have a common element the first is copied and the others are added to it.
+// A view that meets no element written so far is copied, the others are added to what is there.
 void Tape::sum_views(const std::vector<int>& views, Tensor sum) {
   std::vector<View> written;
   for (int v : views) {

@@ -84,7 +84,7 @@ class Gradients {
   // Whether d(loss)/d(input) is needed by anything; when not, computing it is a waste.
   bool wanted(int input) const;
 
-  // Whether both are one value, so that their gradients are one sum.
+  // Whether both, if wanted, are one value, so that their gradients are one sum.
   bool same(int input, int other) const { return inputs_[input] == inputs_[other]; }
 
   // The dtype in which a wanted gradient is summed.

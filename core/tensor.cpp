@@ -120,13 +120,16 @@ Tensor Tensor::slice(int dim, int64_t start, int64_t length) const {
 }
 
 Tensor Tensor::with_rows_behind(int64_t rows) const {
-  check(rows >= 0 && rank() > 0 && is_contiguous(),
+  check(rank() > 0 && is_contiguous(),
         "with_rows_behind: a contiguous tensor with rows must be given; got ", shape_);
-  Tensor result = *this;
-  result.shape_[0] += rows;
-  result.numel_ = numel_of(result.shape_);
-  check((offset_ + result.numel_) * size_of(dtype_) <= storage_->size(), "with_rows_behind: ", rows,
-        " rows must lie behind ", shape_, " in its storage; it has ", storage_->size(), " bytes");
+  check(rows >= 0, "with_rows_behind: rows must be 0 or more; got ", rows);
+  Shape shape = shape_;
+  shape[0] += rows;
+  // Its own strides may be any where it has one row.
+  Tensor result(storage_, dtype_, shape, contiguous_strides(shape), offset_);
+  check((offset_ + result.numel()) * size_of(dtype_) <= storage_->size(),
+        "with_rows_behind: ", rows, " rows must lie behind ", shape_, " in its storage; it has ",
+        storage_->size(), " bytes");
   return result;
 }
 

@@ -35,7 +35,7 @@ inline dim3 grid_for(int64_t count, int64_t per_block) {
   return dim3(static_cast<unsigned>(std::min(ceil_div(count, per_block), kMostBlocks)));
 }
 
-// When a kernel's blocks may take their places on the GPU; on others than sm_90 all are `behind`.
+// When a kernel's blocks may take their places; on GPUs other than sm_90 all are `behind`.
 enum class Start : uint8_t {
   behind,  // when the kernels before it on the queue are done
   early,   // while those still run, where the context's weights rest
@@ -86,7 +86,7 @@ void launch(const Cuda& cuda, const LaunchShape& shape, Start start, void (*kern
 // --- kernels that begin early --------------------------------------------------------------------
 // "Programmatic dependent launch": a kernel's blocks are in place when its inputs are there, which
 // saves the time that the GPU needs from the end of a kernel to the start of the next. One launched
-// by XT_LAUNCH_AHEAD calls await_kernels_before first of all. Where a context's weights rest, one
+// by XT_LAUNCH_AHEAD calls begin_behind_others first of all. Where a context's weights rest, one
 // launched by XT_LAUNCH_EARLY may read weights before that, so that they are on their way, too. On
 // GPUs other than sm_90 both functions do nothing.
 
@@ -119,7 +119,8 @@ __device__ inline void begin_behind_others() {
 // The same for a kernel that begins with begin_behind_others.
 #define XT_LAUNCH_AHEAD(cuda, shape, kernel, ...) \
   XT_LAUNCH_AT(ahead, cuda, shape, kernel, __VA_ARGS__)
-// The same for a kernel that reads nothing but weights before it calls await_kernels_before.
+// The same for a kernel that reads nothing but what rests (Context::weights_rest) before it calls
+// await_kernels_before.
 #define XT_LAUNCH_EARLY(cuda, shape, kernel, ...) \
   XT_LAUNCH_AT(early, cuda, shape, kernel, __VA_ARGS__)
 #define XT_LAUNCH_AT(start, cuda, shape, kernel, ...)                                              \

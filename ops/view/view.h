@@ -25,8 +25,8 @@ Var slice(const Context& ctx, const Var& x, int dim, int64_t start, int64_t leng
 std::vector<Var> split(const Context& ctx, const Var& x, int dim,
                        const std::vector<int64_t>& lengths);
 
-// x with its elements side by side: in memory of its own where those of x are not. So a node that
-// keeps a slice does not keep the whole.
+// x with its elements side by side: in memory of its own where those of x are not, so that a node
+// that keeps such a slice does not keep the whole.
 Var compact(const Context& ctx, const Var& x);
 
 // [B, T, H * D] as [B, T, H, D], and back.

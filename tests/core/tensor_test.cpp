@@ -83,6 +83,9 @@ TEST_CASE("rows behind a tensor are those of its storage, as far as it reaches",
   CHECK(middle.shares_storage(all));
   CHECK(to_host<float>(ctx, middle) == std::vector<float>{2, 3, 4, 5, 6, 7});
   CHECK(to_host<float>(ctx, all.with_rows_behind(0)) == to_host<float>(ctx, all));
+  const Tensor left = all.slice(1, 0, 1).slice(0, 1, 1);  // one row, and contiguous therefore
+  CHECK(to_host<float>(ctx, left.with_rows_behind(2)) == std::vector<float>{2, 3, 4});
+  CHECK_THROWS_WITH(all.with_rows_behind(-1), "with_rows_behind: rows must be 0 or more; got -1");
   CHECK_THROWS_WITH(all.slice(0, 1, 1).with_rows_behind(3),
                     "with_rows_behind: 3 rows must lie behind (1, 2) in its storage; it has 32 "
                     "bytes");
