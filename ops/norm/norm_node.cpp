@@ -70,7 +70,7 @@ void give_row_sums(Gradients& g, int first_input, const Tensor (&partial)[2]) {
   dispatch(g.ctx(), any, "norm", [&](auto device, auto scalar) {
     using A = Accumulator<decltype(scalar)>;
     RowSums<A> sums[2];
-    const auto add = [&](int i, const auto& then) {
+    const auto with_target = [&](int i, const auto& then) {
       g.write_as(first_input + i, dtype_of<A>, [&, i](Tensor target, bool accumulate) {
         sums[i] = {partial[i].data<A>(), accumulate, target.mutable_data<A>(), target.stride(0)};
         then();
@@ -79,10 +79,11 @@ void give_row_sums(Gradients& g, int first_input, const Tensor (&partial)[2]) {
     };
     const auto run = [&] { sum_rows(device, any.size(0), any.size(1), sums[0], sums[1]); };
     if (partial[0].defined() && partial[1].defined() && !g.same(first_input, first_input + 1)) {
-      return add(0, [&] { add(1, run); });
+      // Both targets are open at a time: one launch writes them.
+      return with_target(0, [&] { with_target(1, run); });
     }
     for (int i : {0, 1}) {
-      if (partial[i].defined()) add(i, run);
+      if (partial[i].defined()) with_target(i, run);
     }
   });
 }

@@ -5,6 +5,7 @@
 
 #include "core/copy.h"
 #include "support/catch.h"
+#include "support/doubles.h"
 #include "support/model_examples.h"
 #include "support/op_tests.h"
 
@@ -17,10 +18,6 @@ inline Exec exec_of(Dtype dtype, AttentionKind attention) {
   exec.dtype = dtype;
   exec.attention = attention;
   return exec;
-}
-
-inline std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
 }
 
 inline void require_close(const ModelValues& got, const ModelValues& expected, double limit) {

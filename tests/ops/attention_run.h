@@ -6,6 +6,7 @@
 #include "core/copy.h"
 #include "ops/attention/attention.h"
 #include "support/catch.h"
+#include "support/doubles.h"
 #include "support/op_tests.h"
 
 namespace xtrain {
@@ -20,10 +21,6 @@ struct AttentionResults {
 
   bool operator==(const AttentionResults&) const = default;
 };
-
-inline std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
-}
 
 inline AttentionResults run_attention(const Context& ctx, const AttentionInputs& in,
                                       const AttentionOptions& options, AttentionKind kind) {

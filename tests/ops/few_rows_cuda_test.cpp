@@ -10,6 +10,7 @@
 #include "ops/linear/linear.h"
 #include "ops/norm_linear/norm_linear.h"
 #include "support/catch.h"
+#include "support/doubles.h"
 #include "support/gpu.h"
 #include "support/op_tests.h"
 #include "support/tolerance.h"
@@ -19,10 +20,6 @@ using namespace xtrain;
 namespace {
 
 constexpr double kEps = 1e-5;
-
-std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
-}
 
 struct Sizes {
   int64_t rows, in, out;

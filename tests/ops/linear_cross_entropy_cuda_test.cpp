@@ -4,6 +4,7 @@
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/zero_rows_checks.h"
 #include "support/catch.h"
+#include "support/doubles.h"
 #include "support/gpu.h"
 #include "support/op_tests.h"
 
@@ -19,10 +20,6 @@ Tensor filled(const Context& ctx, const Shape& shape, Dtype dtype, double value)
 
 Tensor ids(const Context& ctx, const std::vector<int32_t>& values) {
   return from_host(ctx, values, {static_cast<int64_t>(values.size())});
-}
-
-std::vector<double> doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
 }
 
 }  // namespace
@@ -45,13 +42,13 @@ TEST_CASE("linear cross entropy of zero weights on the GPU is ln V", "[cuda]") {
         const Loss loss = linear_cross_entropy(ctx, x, weight, ids(ctx, {0, last}), vocab);
         CHECK(std::abs(to_host<float>(ctx, loss.sum.value)[0] / 2 - ln_vocab) < 2e-6);
         tape.backward(loss.sum);
-        const std::vector<double> dweight = doubles(ctx, tape.grad(weight));
+        const std::vector<double> dweight = as_doubles(ctx, tape.grad(weight));
         for (int64_t i = vocab * 4; i < padded * 4; ++i) REQUIRE(dweight[i] == 0.0);
         // Both rows are ones: the share of a class in 2 rows, less 1 for a target.
         const double share = 2.0 / static_cast<double>(vocab), unit = epsilon_of(dtype);
         CHECK(std::abs(dweight[4] - share) <= unit * share);
         CHECK(std::abs(dweight[0] - (share - 1.0)) <= unit);
-        CHECK(doubles(ctx, tape.grad(x)) == std::vector<double>(8, 0.0));
+        CHECK(as_doubles(ctx, tape.grad(x)) == std::vector<double>(8, 0.0));
       }
     }
   }
@@ -72,10 +69,10 @@ TEST_CASE("one chunk and several give the same gradients on the GPU", "[cuda]") 
     const Var x = tape.leaf(both.slice(0, 0, rows)), w = tape.leaf(both.slice(0, rows, vocab));
     const Loss loss = linear_cross_entropy(at, x, w, ids(at, targets), 0, kIgnoreIndex, chunk_rows);
     tape.backward(loss.sum);
-    std::vector<double> all = doubles(at, tape.grad(x));
-    const std::vector<double> dw = doubles(at, tape.grad(w));
+    std::vector<double> all = as_doubles(at, tape.grad(x));
+    const std::vector<double> dw = as_doubles(at, tape.grad(w));
     all.insert(all.end(), dw.begin(), dw.end());
-    all.push_back(doubles(at, loss.sum.value)[0] / static_cast<double>(rows));
+    all.push_back(as_doubles(at, loss.sum.value)[0] / static_cast<double>(rows));
     return all;
   };
   const std::vector<double> expected = gradients(cpu, Dtype::f64, 0);

@@ -3,6 +3,7 @@
 #include "core/copy.h"
 #include "ops/attention/probabilities.h"
 #include "support/catch.h"
+#include "support/doubles.h"
 #include "support/gpu.h"
 #include "support/op_tests.h"
 #include "support/tolerance.h"
@@ -31,10 +32,6 @@ AttentionMask ragged_mask(const Context& ctx, int64_t keys, bool causal, int64_t
 struct Values {
   std::vector<double> p, ds;
 };
-
-std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
-}
 
 // Scores and upstream gradients are rounded to `rounded` first.
 Values run_softmax(const Context& ctx, int64_t keys, bool causal, int64_t window, Dtype dtype,

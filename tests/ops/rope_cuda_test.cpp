@@ -3,6 +3,7 @@
 #include "core/copy.h"
 #include "ops/rope/rope.h"
 #include "support/catch.h"
+#include "support/doubles.h"
 #include "support/gpu.h"
 #include "support/op_tests.h"
 #include "support/tolerance.h"
@@ -17,10 +18,6 @@ Tensor heads(const Context& ctx, const Shape& shape) {
   std::vector<float> values(numel_of(shape));
   for (size_t i = 0; i < values.size(); ++i) values[i] = 2.0f * stream.uniform(0, i) - 1.0f;
   return from_host(ctx, values, shape);
-}
-
-std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "support/catch.h"
+#include "support/doubles.h"
 
 namespace xtrain {
 
@@ -15,10 +16,6 @@ struct HeadGradients {
   std::vector<double> loss, dx, dweight;
   std::vector<double> values_behind, gradient_behind;  // of the zero rows
 };
-
-inline std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
-}
 
 inline constexpr int64_t kHeadClasses = 50, kHeadWidth = 8;
 
@@ -32,10 +29,11 @@ inline HeadGradients head_gradients(const Context& ctx, Dtype dtype, int64_t mor
   const Shape shape{kHeadClasses + more - zero_rows, kHeadWidth};
   Parameter& head = set.add("head", shape, ParameterKind::embedding, 0.0, 1.0);
   head.zero_rows = zero_rows;
-  Parameter& behind = set.add("first", {3}, ParameterKind::vector, 0.0, 1.0);
+  Parameter& neighbour = set.add("first", {3}, ParameterKind::vector, 0.0, 1.0);
   set.allocate(ctx, dtype);
   fill(ctx, head.grad, std::numeric_limits<double>::quiet_NaN());
-  fill(ctx, behind.value, 7.0);
+  fill(ctx, neighbour.value, 7.0);
+  fill(ctx, neighbour.grad, 7.0);
   const Tensor classes = head.value.slice(0, 0, kHeadClasses);
   copy(ctx, initial_value(ctx, head, 1).slice(0, 0, kHeadClasses), classes);
   Parameter input;
@@ -54,6 +52,9 @@ inline HeadGradients head_gradients(const Context& ctx, Dtype dtype, int64_t mor
     tape.backward(loss.sum);
     result.loss = as_doubles(ctx, loss.sum.value);
     result.dx = as_doubles(ctx, tape.grad(leaf));
+  }
+  for (const Tensor& other : {neighbour.value, neighbour.grad}) {
+    CHECK(as_doubles(ctx, other) == std::vector<double>(3, 7.0));
   }
   result.dweight = as_doubles(ctx, head.grad.slice(0, 0, kHeadClasses));
   const auto rows_behind = [&](const Tensor& rows) {

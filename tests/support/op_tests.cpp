@@ -7,6 +7,7 @@
 #include "core/copy.h"
 #include "core/error.h"
 #include "support/catch.h"
+#include "support/doubles.h"
 #include "support/gpu.h"
 #include "support/tolerance.h"
 
@@ -50,10 +51,6 @@ Tensor upstream_gradient(const Context& ctx, const Tensor& y, uint64_t site, OpR
   const Tensor dy = cast(ctx, exact, y.dtype());
   return kind == OpRun::Upstream::random_transposed ? in_layout(ctx, dy, OpRun::Layout::transposed)
                                                     : dy;
-}
-
-std::vector<double> as_doubles(const Context& ctx, const Tensor& x) {
-  return to_host<double>(ctx, cast(ctx, x, Dtype::f64));
 }
 
 Context case_context(const OpCase& c, Context ctx) {
